@@ -1,0 +1,1 @@
+"""Longstride: long-horizon, tool-using agents as durable, event-driven services that learn from what they did."""

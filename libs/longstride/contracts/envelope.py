@@ -1,0 +1,127 @@
+"""The envelope of every message: JSON, 64 KiB at the most, one version a type."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, JsonValue, StringConstraints, ValidationError
+
+from longstride.contracts.ids import new_id
+from longstride.contracts.model import Contract
+from longstride.contracts.v1 import MESSAGES
+
+MAX_BYTES = 64 * 1024
+"""What is bigger travels as an ArtifactRef."""
+
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
+
+
+class MessageError(ValueError):
+    """The message cannot be understood."""
+
+
+class Envelope(Contract):
+    """Who says what about which task, and because of what."""
+
+    message_id: Identifier
+    """Unique a message; a second delivery under the same id has no effect."""
+    type: str
+    """A key of ``v1.MESSAGES``."""
+    version: Literal[1] = 1
+    task_id: Identifier | None = None
+    session_id: Identifier | None = None
+    tenant: Identifier = "default"
+    causation_id: Identifier | None = None
+    """The message that this one answers or follows from."""
+    occurred_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    traceparent: Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None = None
+    """W3C trace context of the producer."""
+    attempt: Annotated[int, Field(ge=1)] = 1
+    """Which try of the step's phase this message belongs to."""
+    body: dict[str, JsonValue]
+
+    def message(self) -> Contract:
+        """The typed body.
+
+        Raises:
+            MessageError: the type is unknown or the body does not fit it.
+        """
+        model = MESSAGES.get(self.type)
+        if model is None:
+            raise MessageError(f"unknown message type {self.type!r}; known: {', '.join(sorted(MESSAGES))}")
+        try:
+            return model.model_validate(self.body)
+        except ValidationError as error:
+            raise MessageError(f"invalid {self.type} body: {explain(error)}") from error
+
+    def encode(self) -> bytes:
+        """The wire form.
+
+        Raises:
+            MessageError: it is larger than ``MAX_BYTES``.
+        """
+        wire = self.model_dump_json(exclude_none=True).encode()
+        if len(wire) > MAX_BYTES:
+            raise MessageError(f"{self.type} is {len(wire)} bytes; at most {MAX_BYTES} fit: put content in an artifact")
+        return wire
+
+    def follow(self, message: Contract, **changes: Any) -> "Envelope":
+        """An envelope for a message caused by this one; task, session, tenant and trace go along."""
+        return self.model_copy(
+            update={
+                "message_id": new_id("msg"),
+                "type": message_type(message),
+                "causation_id": self.message_id,
+                "occurred_at": datetime.now(UTC),
+                "body": message.model_dump(mode="json", exclude_none=True),
+                "attempt": 1,
+                **changes,
+            }
+        )
+
+
+def seal(message: Contract, **fields: Any) -> Envelope:
+    """An envelope for a message that nothing caused."""
+    fields.setdefault("message_id", new_id("msg"))
+    return Envelope(type=message_type(message), body=message.model_dump(mode="json", exclude_none=True), **fields)
+
+
+def message_type(message: Contract) -> str:
+    """``SubmitTask(...)`` → ``"submit_task"``."""
+    return TYPES[type(message)]
+
+
+def decode(wire: bytes) -> Envelope:
+    """Parse and check a message, its body included.
+
+    Raises:
+        MessageError: oversized, not JSON, an unknown version or type, a missing or unknown field. The text names which.
+    """
+    if len(wire) > MAX_BYTES:
+        raise MessageError(f"message is {len(wire)} bytes; at most {MAX_BYTES} are read: put content in an artifact")
+    try:
+        raw = json.loads(wire)
+    except (ValueError, RecursionError) as error:
+        raise MessageError(f"not JSON: {error}") from error
+    if not isinstance(raw, Mapping):
+        raise MessageError(f"expected a JSON object, got {type(raw).__name__}")
+    if raw.get("version", 1) != 1:
+        raise MessageError(f"unknown version {raw['version']!r} of {raw.get('type', 'message')!r}; this build reads 1")
+    try:
+        envelope = Envelope.model_validate(raw)
+    except ValidationError as error:
+        raise MessageError(f"invalid envelope: {explain(error)}") from error
+    envelope.message()
+    return envelope
+
+
+def explain(error: ValidationError) -> str:
+    """One line of a pydantic error: each field's path and what is wrong with it, never the offending value."""
+    return "; ".join(
+        f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}"
+        for e in error.errors(include_url=False, include_input=False)
+    )
+
+
+TYPES = {model: name for name, model in MESSAGES.items()}

@@ -1,0 +1,146 @@
+"""Commands: imperative, addressed to one consumer."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from longstride.contracts.artifact import ArtifactRef
+from longstride.contracts.model import Contract
+from longstride.contracts.v1.action import Action, ToolName
+from longstride.contracts.v1.check import Check
+from longstride.contracts.v1.context import ContextHead
+from longstride.contracts.v1.input_file import InputFile
+from longstride.contracts.v1.limits import Isolation, Limits, SandboxLimits
+
+Track = Literal["fast", "deep"]
+"""Which deployment serves the model calls."""
+
+ApprovalRule = Literal["never", "unsafe", "always"]
+"""Which actions wait for a person: none, those of ``unsafe`` tools, all."""
+
+PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+"""``builtin``, ``scripted``, ``local:PATH`` or ``remote:URL``; ``builtin@7`` pins a version."""
+
+
+class Sampling(Contract):
+    """How a policy samples."""
+
+    temperature: Annotated[float, Field(ge=0, le=4)] = 0.0
+    """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_tokens: Annotated[int, Field(gt=0, le=65_536)] = 1024
+    seed: int | None = None
+
+
+class SubmitTask(Contract):
+    """Accept a task. Published by a person or program; answered with ``task_accepted`` or ``task_rejected``, then ``task_ended``."""
+
+    instruction: Annotated[str, StringConstraints(min_length=1, max_length=32_768, strip_whitespace=True)]
+    """What to do, in words."""
+    inputs: tuple[InputFile, ...] = ()
+    """Files laid into the workspace."""
+    checks: tuple[Check, ...] = ()
+    """What must pass before the task is done; they are also its reward."""
+    limits: Limits = Limits()
+    sandbox: SandboxLimits = SandboxLimits()
+    isolation: Isolation = "process"
+    track: Track = "fast"
+    policy: PolicyName | None = None
+    """``None``: the deployment's default for the track."""
+    sampling: Sampling = Sampling()
+    tools: tuple[ToolName, ...] | None = None
+    """The tools the agent may call; ``None`` is all."""
+    approvals: ApprovalRule = "never"
+    priority: Annotated[int, Field(ge=0, le=9)] = 5
+    """9 goes first, within its tenant."""
+    idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+    """A second submission under the same key and tenant is answered with the first task."""
+    concurrency_key: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+    """Tasks of one tenant and key run one at a time."""
+    group_id: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
+    """Sibling rollouts that share a baseline."""
+    parent_task_id: str | None = None
+    """The task that delegated this one."""
+    fork_of: tuple[str, int] | None = None
+    """(task id, step): start from that task's state after that step."""
+
+
+class Generate(Contract):
+    """Ask the policy for the next action. One answer: ``generated``."""
+
+    step: Annotated[int, Field(ge=1)]
+    policy: PolicyName | None
+    track: Track
+    context: ContextHead
+    tools: tuple[ToolName, ...]
+    """Names in the tool registry; a policy that needs schemas looks them up there."""
+    sampling: Sampling
+    timeout_s: Annotated[float, Field(gt=0)]
+
+
+class ExecuteAction(Contract):
+    """Carry out one action against the workspace of the last committed step. One answer: ``action_executed``."""
+
+    step: Annotated[int, Field(ge=1)]
+    action: Action
+    tools: tuple[ToolName, ...]
+    """The tools this task may call."""
+    workspace: ArtifactRef | None
+    """The workspace after the last committed step; ``None``: start from ``inputs``."""
+    inputs: tuple[InputFile, ...] = ()
+    limits: SandboxLimits
+    isolation: Isolation
+    checks: tuple[Check, ...] = ()
+    """Given with ``submit`` alone: run against the submission."""
+
+
+class UpdatePolicy(Contract):
+    """Run one update on a batch of trajectories and publish a new version. Idempotent by ``batch_id``."""
+
+    batch_id: str
+    batch: ArtifactRef
+    """JSON of ``learning.samples.Batch``."""
+    policy: PolicyName
+    base_version: Annotated[int, Field(ge=0)]
+    algorithm: Literal["grpo"] = "grpo"
+
+
+class CancelTask(Contract):
+    """End a task as cancelled, whatever it is doing."""
+
+    reason: Annotated[str, StringConstraints(max_length=1024)] = "cancelled by request"
+
+
+class PauseTask(Contract):
+    """Park a task after the call in flight; nothing is held and its clock stops."""
+
+
+class ResumeTask(Contract):
+    """Go on with a paused task."""
+
+
+class MessageTask(Contract):
+    """Tell a running task something. Messages are kept in order and shown before its next model call."""
+
+    text: Annotated[str, StringConstraints(min_length=1, max_length=16_384)]
+
+
+class ApproveAction(Contract):
+    """Decide an action that waits for a person."""
+
+    step: Annotated[int, Field(ge=1)]
+    approved: bool
+    reason: Annotated[str, StringConstraints(max_length=1024)] = ""
+    by: Annotated[str, StringConstraints(max_length=255)] = "unknown"
+
+
+class ExpireTask(Contract):
+    """The wall-clock budget of a task has run out; sent by its timer."""
+
+
+class RecordFeedback(Contract):
+    """A person's score of a finished task; a new version of its reward."""
+
+    score: Annotated[float, Field(ge=0, le=1)]
+    comment: Annotated[str, StringConstraints(max_length=4096)] = ""
+    by: Annotated[str, StringConstraints(max_length=255)] = "unknown"

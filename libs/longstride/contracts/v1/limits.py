@@ -1,0 +1,57 @@
+"""What a task and a tool call may use at the most."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from longstride.contracts.model import Contract
+
+Isolation = Literal["process", "gvisor", "microvm"]
+"""The boundary a task needs: a shared kernel, a user-space kernel, or a virtual machine."""
+
+Positive = Annotated[int, Field(gt=0)]
+PositiveSeconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
+
+
+class Limits(Contract):
+    """The hard budgets of a task, checked in the planner's transaction."""
+
+    steps: Annotated[int, Field(gt=0, le=100_000)] = 30
+    """Plan → execute → reflect turns."""
+    tokens: Positive = 200_000
+    """Input and output tokens of all model calls together."""
+    cost_usd: Annotated[float, Field(gt=0)] | None = None
+    """Money that model calls may cost; ``None`` is no limit."""
+    wall_clock_s: PositiveSeconds = 3600.0
+    """Seconds of running time; time parked (paused, waiting for approval) does not count."""
+    format_errors: Positive = 4
+    """Model answers in a row that are not one valid action."""
+    submissions: Positive = 3
+    """Times the agent may submit and fail its checks."""
+    subtasks: Annotated[int, Field(ge=0, le=64)] = 8
+    """Sub-tasks that the task may start, its descendants' included."""
+    step_timeout_s: PositiveSeconds = 120.0
+    """Seconds for one tool call."""
+    model_timeout_s: PositiveSeconds = 180.0
+    """Seconds for one model call."""
+
+
+class SandboxLimits(Contract):
+    """What one tool call may use inside its sandbox."""
+
+    wall_s: PositiveSeconds = 120.0
+    """Seconds before the sandbox is killed."""
+    cpu_s: PositiveSeconds = 60.0
+    """CPU seconds."""
+    cpus: Annotated[float, Field(gt=0, le=256)] = 1.0
+    """Cores' worth of CPU bandwidth."""
+    memory_mb: Annotated[int, Field(ge=16)] = 512
+    """Resident memory, tmpfs and shared memory included."""
+    processes: Annotated[int, Field(ge=4)] = 64
+    """Processes and threads."""
+    disk_mb: Annotated[int, Field(ge=1)] = 256
+    """Bytes the workspace may hold."""
+    files: Annotated[int, Field(ge=16)] = 20_000
+    """Inodes the workspace may hold."""
+    output_bytes: Annotated[int, Field(ge=256)] = 1_048_576
+    """Bytes of standard output and error kept; the rest is read and dropped."""
