@@ -1,0 +1,1 @@
+"""What an episode is worth and what may be learned from it: pure, no I/O, no torch."""
