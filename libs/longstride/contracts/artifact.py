@@ -1,5 +1,6 @@
 """References to what is stored: the claim check of every message and row."""
 
+from hashlib import sha256
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
@@ -20,6 +21,12 @@ class ArtifactRef(Contract):
     """Bytes."""
     media_type: str = "application/octet-stream"
     """An IANA media type."""
+
+
+def ref_for(data: bytes, *, session: str, kind: str, media_type: str = "application/octet-stream") -> ArtifactRef:
+    """The reference that ``data`` has in any store: it depends on the content alone, so it is known before the write."""
+    digest = sha256(data).hexdigest()
+    return ArtifactRef(key=f"{session}/{kind}/{digest}", sha256=digest, size=len(data), media_type=media_type)
 
 
 class NamedArtifact(Contract):

@@ -2,7 +2,7 @@
 
 import os
 import time
-from uuid import UUID
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 
 def uuid7() -> UUID:
@@ -16,6 +16,11 @@ def uuid7() -> UUID:
 def new_id(prefix: str) -> str:
     """``new_id("task")`` → ``task_0199c1d0…`` (32 hex digits)."""
     return f"{prefix}_{uuid7().hex}"
+
+
+def derived_id(prefix: str, *parts: object) -> str:
+    """An id that depends on ``parts`` alone, so that a transition that is run twice names the same thing (UUIDv5)."""
+    return f"{prefix}_{uuid5(NAMESPACE_OID, '/'.join(map(str, parts))).hex}"
 
 
 def incarnation() -> str:

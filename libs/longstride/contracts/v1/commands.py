@@ -61,6 +61,8 @@ class SubmitTask(Contract):
     """Sibling rollouts that share a baseline."""
     parent_task_id: str | None = None
     """The task that delegated this one."""
+    workspace: ArtifactRef | None = None
+    """Start from this workspace; ``inputs`` are laid over it. Set by the planner for sub-tasks and forks."""
     fork_of: tuple[str, int] | None = None
     """(task id, step): start from that task's state after that step."""
 
@@ -92,6 +94,9 @@ class ExecuteAction(Contract):
     isolation: Isolation
     checks: tuple[Check, ...] = ()
     """Given with ``submit`` alone: run against the submission."""
+    approvals: ApprovalRule = "never"
+    approved: bool = False
+    """A person has approved this very action; without it an action that ``approvals`` covers is answered with ``needs_review``."""
 
 
 class UpdatePolicy(Contract):

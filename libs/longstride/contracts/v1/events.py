@@ -54,8 +54,8 @@ class Generated(Contract):
     """The policy's answer to ``generate``."""
 
     step: Annotated[int, Field(ge=1)]
-    text: Annotated[str, StringConstraints(max_length=32_768)]
-    """What the policy wrote."""
+    text: Annotated[str, StringConstraints(max_length=16_384)]
+    """What the policy wrote; an answer of more than 16 KiB of UTF-8 is a format error, and its start is kept."""
     action: Action | None = None
     """``text`` as an action, when it is one."""
     format_error: Detail | None = None
@@ -67,6 +67,8 @@ class Generated(Contract):
     usage: Usage = Usage()
     policy: str
     policy_version: int | None = None
+    context_window: int | None = None
+    """Tokens the policy can read and write in one call; the planner compacts the context before it is full."""
     finish_reason: str = "stop"
     """``stop``, ``length``, ``tool_calls`` or ``content_filter``."""
 
@@ -87,7 +89,9 @@ class ActionExecuted(Contract):
     input_error: Detail | None = None
     """An input could not be laid into the workspace."""
     needs_review: bool = False
-    """An ``unsafe`` tool was interrupted; a person decides whether to run it again."""
+    """A person decides: the task's approval rule covers this tool, or an ``unsafe`` tool was interrupted and its effect is unknown."""
+    review: Detail | None = None
+    """What the person is asked."""
 
 
 class TaskEnded(Contract):

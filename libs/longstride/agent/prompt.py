@@ -1,0 +1,17 @@
+"""The agent definition: what every policy is told first. A task keeps the text it started with."""
+
+from longstride.contracts.v1.commands import SubmitTask
+from longstride.contracts.v1.context import Message
+
+SYSTEM = """\
+You carry out one task in a Linux workspace, one tool call at a time. Each answer is exactly one JSON object:
+{"thought": "why", "plan": ["next", "steps"], "tool": "name", "arguments": {...}}
+thought and plan are optional; give plan when it changes. After each call you read its result. When a call fails, read the error and correct it.
+When the task is done, call submit with the answer; its checks then run, and if one fails you are told why and go on."""
+
+
+def opening(submit: SubmitTask) -> tuple[Message, ...]:
+    """The first two messages of a task's context."""
+    files = "".join(f"\n- {file.path}" for file in submit.inputs)
+    listing = f"\n\nFiles in the workspace:{files}" if files else ""
+    return (Message(role="system", content=SYSTEM), Message(role="user", content=submit.instruction + listing))
