@@ -1,8 +1,10 @@
+from datetime import UTC, datetime
 from hashlib import sha256
 
 import pytest
 from pydantic import ValidationError
 
+from longstride.agent.events import ActionObserved, ActionProposed
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.action import Action, Observation, Usage
 from longstride.contracts.v1.commands import SubmitTask
@@ -10,7 +12,9 @@ from longstride.contracts.v1.events import ActionExecuted, Generated, TaskEnded
 from longstride.contracts.v1.tokens import TokenRecord
 from longstride.learning.samples import Batch, Candidate, build_batch
 from longstride.learning.segment import BrokenChain, Segment, StoredRecord, Turn, flatten, segments
-from longstride.learning.trajectory import Exchange, TaskIdentity, Trajectory, assemble
+from longstride.learning.trajectory import Exchange, TaskIdentity, Trajectory, assemble, pair
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def ref(name: str) -> ArtifactRef:
@@ -107,6 +111,18 @@ def test_a_result_of_another_step_is_refused():
         assemble(
             TaskIdentity("t", "s"), SubmitTask(instruction="x"), [exchange], TaskEnded(outcome="failed", reason="stuck")
         )
+
+
+def test_answers_and_results_pair_by_step():
+    answers = [ActionProposed(at=NOW, step=step, text="", policy="p") for step in (1, 2, 3)]
+    results = [ActionObserved(at=NOW, step=step, observation=Observation(status="ok", text="")) for step in (3, 1)]
+    one, two, three = pair(answers, results, {2: "00-x"})
+    assert (one.result, two.result, three.result) == (results[1], None, results[0])
+    assert (one.traceparent, two.traceparent) == (None, "00-x")
+    with pytest.raises(ValueError, match="step 1 has two results"):
+        pair(answers, [results[1], results[1]])
+    with pytest.raises(ValueError, match=r"no answer: \[3\]"):
+        pair(answers[:2], results)
 
 
 # --- segments: token-in, token-out ---

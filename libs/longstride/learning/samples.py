@@ -226,7 +226,9 @@ def _mismatched(candidate: Candidate) -> bool:
     return tuple(stored.ref for stored in candidate.records) != candidate.trajectory.token_records
 
 
-def _weighed_groups(grouped: dict[_GroupKey, list[_Usable]], estimator: Estimator, left_out: Counter[str]) -> Iterator[Group]:
+def _weighed_groups(
+    grouped: dict[_GroupKey, list[_Usable]], estimator: Estimator, left_out: Counter[str]
+) -> Iterator[Group]:
     for key in sorted(grouped):
         members = sorted(grouped[key])
         rewards = [member.reward for member in members]

@@ -4,18 +4,18 @@ One task makes one trajectory, so the task's id names both. Texts and ids are no
 the token records and spans that hold them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import Field
 
 from longstride.contracts.artifact import ArtifactRef, Sha256
 from longstride.contracts.model import Contract
-from longstride.contracts.v1.action import CheckResult, ObservationStatus, ToolName, Usage
+from longstride.contracts.v1.action import Action, CheckResult, Observation, ObservationStatus, ToolName, Usage
 from longstride.contracts.v1.commands import SubmitTask
-from longstride.contracts.v1.events import ActionExecuted, EndReason, Generated, Outcome, TaskEnded
+from longstride.contracts.v1.events import EndReason, Outcome, TaskEnded
 from longstride.learning.reward import Reward, reward_of
 
 
@@ -27,12 +27,40 @@ class TaskIdentity(NamedTuple):
     tenant: str = "default"
 
 
-class Exchange(NamedTuple):
-    """One committed step: what the policy answered and what came of it."""
+class Answer(Protocol):
+    """What the policy answered: ``contracts.v1.events.Generated`` or the planner's ``ActionProposed``."""
 
-    generated: Generated
-    executed: ActionExecuted | None = None
-    """``None`` when the answer was no action, or the planner carried it out itself."""
+    @property
+    def step(self) -> int: ...
+    @property
+    def action(self) -> Action | None: ...
+    @property
+    def tokens(self) -> ArtifactRef | None: ...
+    @property
+    def usage(self) -> Usage: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def policy_version(self) -> int | None: ...
+
+
+class Result(Protocol):
+    """What came of it: ``contracts.v1.events.ActionExecuted`` or the planner's ``ActionObserved``."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def observation(self) -> Observation | None: ...
+    @property
+    def usage(self) -> Usage: ...
+
+
+class Exchange(NamedTuple):
+    """One committed step."""
+
+    answer: Answer
+    result: Result | None = None
+    """``None`` when the answer was no action, or the episode ended before there was a result."""
     traceparent: str | None = None
     """W3C trace context of the step."""
 
@@ -49,7 +77,6 @@ class TrajectoryStep(Contract):
     """The ``TokenRecord`` of the model call, when the policy gave one."""
     policy: str
     policy_version: int | None = None
-    finish_reason: str = "stop"
     usage: Usage = Usage()
     """Model call and tool call together."""
     trace_id: str | None = None
@@ -99,6 +126,26 @@ class Trajectory(Contract):
         return bool(self.steps) and all(step.tokens is not None for step in self.steps)
 
 
+def pair(
+    answers: Iterable[Answer], results: Iterable[Result], traceparents: Mapping[int, str] | None = None
+) -> list[Exchange]:
+    """Join answers with the results of the same step, in the order of the answers.
+
+    Raises:
+        ValueError: a step has two results, or a result no answer.
+    """
+    waiting: dict[int, Result] = {}
+    for result in results:
+        if result.step in waiting:
+            raise ValueError(f"step {result.step} has two results; a step's result commits once")
+        waiting[result.step] = result
+    spans = traceparents or {}
+    exchanges = [Exchange(answer, waiting.pop(answer.step, None), spans.get(answer.step)) for answer in answers]
+    if waiting:
+        raise ValueError(f"these steps have a result and no answer: {sorted(waiting)}")
+    return exchanges
+
+
 def assemble(identity: TaskIdentity, task: SubmitTask, exchanges: Iterable[Exchange], ended: TaskEnded) -> Trajectory:
     """Fold a task's committed steps into its trajectory.
 
@@ -124,19 +171,18 @@ def assemble(identity: TaskIdentity, task: SubmitTask, exchanges: Iterable[Excha
 
 
 def _step(exchange: Exchange) -> TrajectoryStep:
-    generated, executed = exchange.generated, exchange.executed
-    if executed is not None and executed.step != generated.step:
-        raise ValueError(f"the result of step {executed.step} was paired with the action of step {generated.step}")
+    answer, result = exchange.answer, exchange.result
+    if result is not None and result.step != answer.step:
+        raise ValueError(f"the result of step {result.step} was paired with the action of step {answer.step}")
     trace_id, span_id = _trace_and_span(exchange.traceparent)
     return TrajectoryStep(
-        step=generated.step,
-        tool=generated.action.tool if generated.action else None,
-        observation=executed.observation.status if executed and executed.observation else None,
-        tokens=generated.tokens,
-        policy=generated.policy,
-        policy_version=generated.policy_version,
-        finish_reason=generated.finish_reason,
-        usage=generated.usage + executed.usage if executed else generated.usage,
+        step=answer.step,
+        tool=answer.action.tool if answer.action else None,
+        observation=result.observation.status if result and result.observation else None,
+        tokens=answer.tokens,
+        policy=answer.policy,
+        policy_version=answer.policy_version,
+        usage=answer.usage + result.usage if result else answer.usage,
         trace_id=trace_id,
         span_id=span_id,
     )
