@@ -9,16 +9,15 @@ from typing import Any
 from longstride.agent import events as e
 from longstride.agent.breaker import tripped
 from longstride.agent.budget import Exhausted, exhausted, overspent
-from longstride.agent.checks import weighted_score
 from longstride.agent.compaction import keep_room
 from longstride.agent.decision import Abandon, Decision, Dispatch, Reply, Send, SetDeadline, Settle
 from longstride.agent.delegation import delegate, release_ready, report, stop_subtasks
 from longstride.agent.reflect import reflect
 from longstride.agent.stuck import verdict
-from longstride.agent.task import Task
 from longstride.contracts.v1 import commands as c
 from longstride.contracts.v1 import events as v
 from longstride.contracts.v1.action import Action, Observation
+from longstride.learning.reward import reward_of
 
 
 def start(decision: Decision) -> None:
@@ -301,17 +300,10 @@ def fail(decision: Decision, spent: Exhausted) -> None:
 def end(decision: Decision, outcome: v.Outcome, reason: v.EndReason, detail: str = "") -> None:
     """The one terminal state: nothing is left in flight, and everybody who waits is told."""
     stop_subtasks(decision)
-    reward = None if reason in v.UNREWARDED else _reward(decision.task)
+    reward = reward_of(decision.task.submit.checks, decision.task.checks, reason).value
     decision.record(e.Ended(at=decision.now, outcome=outcome, reason=reason, detail=detail[:8000], reward=reward))
     ended = _ended(decision)
     decision.effect(Abandon(), SetDeadline(None), Send(ended, decision.task.id), Reply(ended))
-
-
-def _reward(task: Task) -> float | None:
-    """The score of the last submission; 0 for an agent that had checks to pass and never handed in."""
-    if not task.submit.checks:
-        return None
-    return weighted_score(task.checks) if task.checks else 0.0
 
 
 def _ended(decision: Decision) -> v.TaskEnded:
