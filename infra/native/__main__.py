@@ -1,4 +1,6 @@
-"""`python -m infra.native`: the stack from the command line."""
+"""The stack from the command line: RabbitMQ, PostgreSQL and an S3 server as native processes."""
+
+# ruff: noqa: T201 - a command line prints.
 
 import argparse
 import os
@@ -7,9 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from infra.native import ports, rabbitmq
 from infra.native.errors import StackError
+from infra.native.install import install as install_packages
 from infra.native.linux import die_with_parent
 from infra.native.lock import hold
 from infra.native.stack import Stack
@@ -22,22 +27,33 @@ def say(text: str) -> None:
     print(f"stack: {text}", file=sys.stderr, flush=True)
 
 
+def install(options: argparse.Namespace) -> int:
+    """install the system packages that are missing (as root, with apt), or say which they are"""
+    install_packages(say)
+    return 0
+
+
 def up(options: argparse.Namespace) -> int:
-    """start RabbitMQ, PostgreSQL and S3, and stay until Ctrl-C (or return, with --detach)"""
+    """start the stack and stay until Ctrl-C, or return at once with --detach"""
     stack = Stack(options.folder, say)
     if options.detach and stack.running():
         say(f"runs already in {stack.folder}")
         return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     stack.start(detach=options.detach)
     say(f'ready; in another shell: eval "$({sys.executable} -m infra.native env --folder {stack.folder})"')
-    if not options.detach:
-        signal.sigwait({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    if options.detach:
+        return 0
+    try:
+        stack.wait()
+    finally:
+        say("stopping")
         stack.stop()
-    return 0
+    raise StackError(f"the stack ended by itself: see {stack.folder}/log/supervisor.log")
 
 
 def down(options: argparse.Namespace) -> int:
-    """stop the stack of a folder; its data stays"""
+    """stop the stack; its data stays in the folder"""
     Stack(options.folder, say).stop()
     return 0
 
@@ -53,9 +69,13 @@ def status(options: argparse.Namespace) -> int:
     """print what runs; exit code 1 where something is dead"""
     servers = Stack(options.folder).status()
     for name, server in servers.items():
-        state = "runs" if server["exit_code"] is None else f"ended with exit code {server['exit_code']}"
-        print(f"{name:10} pid {server['pid']:<8} {state:28} log {server['log']}")
+        print(f"{name:10} {_state(server):32} log {server['log']}")
     return int(any(server["exit_code"] is not None for server in servers.values()))
+
+
+def _state(server: dict[str, int | None]) -> str:
+    code = server["exit_code"]
+    return f"runs as process {server['pid']}" if code is None else f"ended with exit code {code}"
 
 
 def restart(options: argparse.Namespace) -> int:
@@ -64,25 +84,45 @@ def restart(options: argparse.Namespace) -> int:
     return 0
 
 
+def rabbitmqctl(options: argparse.Namespace) -> int:
+    """run rabbitmqctl on the stack's node, e.g. `rabbitmqctl -- list_queues`"""
+    Stack(options.folder).addresses()
+    node = rabbitmq.RabbitMQ(options.folder.absolute(), ports.recorded(options.folder))
+    return subprocess.run(node.ctl(*_words(options)), env={**os.environ, **node.environment()}).returncode
+
+
 def run(options: argparse.Namespace) -> int:
-    """run a command with a stack of its own in a temporary folder, stop that always, pass on the exit code"""
-    folder = Path(tempfile.mkdtemp(prefix="longstride-stack-"))
-    stack = Stack(folder, say)
+    """run a command with a throw-away stack of its own, stop that always, and pass on the exit code"""
+    command = _words(options)
+    if not command:
+        raise StackError("run what? e.g. `run -- pytest tests/integration`")
+    stack = Stack(tempfile.mkdtemp(prefix="longstride-stack-"), say)
+    say(f"starting in {stack.folder}")
     try:
         addresses = stack.start(discard=True)
-        return run_command(options.command, addresses.environment())
+        code = _with_environment(command, addresses.environment())
+        for name, server in stack.status().items():
+            if server["exit_code"] is not None:
+                say(f"{name} {_state(server)} meanwhile")
     finally:
         stack.stop()
+        say("stopped")
+    return code
 
 
-def run_command(command: list[str], variables: dict[str, str]) -> int:
+def _words(options: argparse.Namespace) -> list[str]:
+    words: list[str] = options.words
+    return words[1:] if words[:1] == ["--"] else words
+
+
+def _with_environment(command: list[str], variables: dict[str, str]) -> int:
     parent = os.getpid()
     process = subprocess.Popen(
         command,
         env={**os.environ, **variables},
         preexec_fn=lambda: die_with_parent(parent, signal.SIGTERM),
     )
-    # Ctrl-C reaches the command by itself, as it shares the terminal; a SIGTERM is for this process alone.
+    # Ctrl-C reaches the command by itself, as it shares the terminal; a SIGTERM is sent to this process alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
     code = process.wait()
@@ -91,9 +131,8 @@ def run_command(command: list[str], variables: dict[str, str]) -> int:
 
 def supervise(options: argparse.Namespace) -> int:
     """(internal) be the process that owns the servers"""
-    folder = Path(options.folder)
-    with hold(folder):
-        Supervisor(folder, sys.stdout, options.owner, options.discard).run()
+    with hold(options.folder):
+        Supervisor(options.folder, sys.stdout, options.owner, options.discard).run()
     return 0
 
 
@@ -101,24 +140,26 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.native", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(function: object, *, folder: bool = True) -> argparse.ArgumentParser:
-        command = commands.add_parser(function.__name__, help=function.__doc__)
+    def add(function: Callable[[argparse.Namespace], int], *, folder: bool = True) -> argparse.ArgumentParser:
+        command = commands.add_parser(function.__name__, help=function.__doc__, description=function.__doc__)
         command.set_defaults(function=function)
         if folder:
             command.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="where its data lies (.stack)")
         return command
 
+    add(install, folder=False)
     add(up).add_argument("--detach", action="store_true", help="leave it running in the background")
     add(down)
     add(env)
     add(status)
     again = add(restart)
     again.add_argument("server", choices=["rabbitmq", "postgres", "s3"])
-    again.add_argument("--kill", action="store_true", help="by SIGKILL")
-    add(run, folder=False).add_argument("command", nargs=argparse.REMAINDER)
-    owner = add(supervise)
-    owner.add_argument("--owner", type=int, help="process whose end is this one's too")
-    owner.add_argument("--discard", action="store_true", help="kill at the end, and remove the folder")
+    again.add_argument("--kill", action="store_true", help="end it by SIGKILL")
+    add(rabbitmqctl).add_argument("words", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS")
+    add(run, folder=False).add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    owned = add(supervise)
+    owned.add_argument("--owner", type=int, help="process whose end is this one's too")
+    owned.add_argument("--discard", action="store_true", help="kill at the end, and remove the folder")
     return parser
 
 
@@ -129,6 +170,8 @@ def main() -> int:
     except StackError as error:
         say(str(error))
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

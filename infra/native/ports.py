@@ -25,13 +25,9 @@ class Ports:
     def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
         """Reserve a port for each of `names`: the one that `folder` had before where that is free, else another."""
         self._reservations: list[socket.socket] = []
-        self._file = folder / FILE
-        before: dict[str, int] = json.loads(self._file.read_text()) if self._file.exists() else {}
-        self._numbers = {name: self._choose(before.get(name)) for name in names}
-        write_private(self._file, json.dumps(self._numbers, indent=1))
-
-    def __getitem__(self, name: str) -> int:
-        return self._numbers[name]
+        before = recorded(folder)
+        self.numbers = {name: self._choose(before.get(name)) for name in names}
+        write_private(folder / FILE, json.dumps(self.numbers, indent=1))
 
     def _choose(self, preferred: int | None) -> int:
         candidates = random.sample(RANGE, 500)
@@ -57,3 +53,9 @@ class Ports:
     def release(self) -> None:
         for reservation in self._reservations:
             reservation.close()
+
+
+def recorded(folder: Path) -> dict[str, int]:
+    """The ports that the stack of `folder` has, or had when it last ran."""
+    file = folder / FILE
+    return json.loads(file.read_text()) if file.exists() else {}

@@ -4,10 +4,11 @@ import importlib.util
 import os
 import shutil
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 from infra.native.errors import StackError
-from infra.native.ports import HOST, Ports
+from infra.native.ports import HOST
 from infra.native.private import password, write_private
 from infra.native.server import Command
 
@@ -36,7 +37,7 @@ class Postgres:
     """Fast shutdown: does not wait for clients to leave, as SIGTERM would."""
     stop_seconds = 20.0
 
-    def __init__(self, folder: Path, ports: Ports) -> None:
+    def __init__(self, folder: Path, ports: Mapping[str, int]) -> None:
         self.home = folder / "postgres"
         self.data = self.home / "data"
         self.log = folder / "log" / "postgres.log"

@@ -6,10 +6,11 @@ import shutil
 import signal
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 from infra.native.errors import StackError
-from infra.native.ports import HOST, Ports
+from infra.native.ports import HOST
 from infra.native.private import password, write_private
 from infra.native.server import Command
 
@@ -26,7 +27,7 @@ class RabbitMQ:
     stop_signal = signal.SIGTERM
     stop_seconds = 20.0
 
-    def __init__(self, folder: Path, ports: Ports) -> None:
+    def __init__(self, folder: Path, ports: Mapping[str, int]) -> None:
         self.home = folder / "rabbitmq"
         self.log = folder / "log" / "rabbitmq.log"
         self._ports = ports
@@ -102,6 +103,10 @@ class RabbitMQ:
         # Erlang would start its port mapper itself, as a daemon that outlives every node; as a child it ends with us.
         mapper = Command(["epmd"], environment, self.log)
         return [mapper, Command([str(SCRIPT)], environment, self.log)]
+
+    def ctl(self, *arguments: str) -> list[str]:
+        """The command line of `rabbitmqctl` for this node, to be run with its `environment`."""
+        return [str(SCRIPT.with_name("rabbitmqctl")), "-q", *arguments]
 
     def ready(self) -> bool:
         url = f"http://{HOST}:{self._ports['management']}/api/health/checks/port-listener/{self._ports['amqp']}"

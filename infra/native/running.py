@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,17 +12,16 @@ TAIL_BYTES = 4000
 
 
 class Running:
-    """Starts, stops and kills the processes of `server`; the last of its commands is the server itself."""
+    """The started processes of `server`; the last of its commands is the server itself."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._ending = False
+        self.start()
 
     def start(self) -> None:
-        self.server.log.parent.mkdir(mode=0o700, exist_ok=True)
+        """Start the processes anew."""
         self._ending = False
-        self._processes = [command.start() for command in self.server.commands()]
+        self._processes: list[subprocess.Popen[bytes]] = [command.start() for command in self.server.commands()]
 
     @property
     def _main(self) -> "subprocess.Popen[bytes]":
@@ -42,18 +42,17 @@ class Running:
         if not self._ending:
             log(f"{self.server.name}: process {pid} ended by itself with exit code {process.returncode}")
 
-    def signal_stop(self, number: signal.Signals | None = None) -> None:
-        """Ask the server to end, by its own signal unless told another."""
+    def ask_to_end(self, by: signal.Signals | None) -> None:
+        """Send the server its own stop signal, or `by`."""
         self._ending = True
-        if self._processes and self.exit_code is None:
-            self._main.send_signal(number or self.server.stop_signal)
+        self._deadline = time.monotonic() + self.server.stop_seconds
+        if self.exit_code is None:
+            self._main.send_signal(by or self.server.stop_signal)
 
-    def finish_stop(self) -> None:
-        """Wait for the end that `signal_stop` asked for, and kill what does not come to it."""
-        if not self._processes:
-            return
+    def wait_for_end(self) -> None:
+        """Wait for the end that `ask_to_end` asked for, and kill what does not come to it in time."""
         try:
-            self._main.wait(self.server.stop_seconds)
+            self._main.wait(max(0.0, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._main.kill()
         for process in reversed(self._processes):

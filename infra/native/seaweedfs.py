@@ -6,10 +6,11 @@ import signal
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 from infra.native.errors import StackError
-from infra.native.ports import HOST, Ports
+from infra.native.ports import HOST
 from infra.native.private import password, write_private
 from infra.native.server import Command
 
@@ -30,7 +31,7 @@ class SeaweedFS:
     stop_signal = signal.SIGTERM
     stop_seconds = 2.0
 
-    def __init__(self, folder: Path, ports: Ports) -> None:
+    def __init__(self, folder: Path, ports: Mapping[str, int]) -> None:
         self.home = folder / "s3"
         self.log = folder / "log" / "s3.log"
         self._ports = ports

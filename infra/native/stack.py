@@ -56,7 +56,8 @@ class Stack:
         return self.addresses()
 
     def _follow_start(self) -> None:
-        assert self._supervisor is not None and self._supervisor.stdout is not None
+        assert self._supervisor is not None
+        assert self._supervisor.stdout is not None
         with self._supervisor.stdout as report:
             for line in report:
                 message = json.loads(line)
@@ -68,7 +69,8 @@ class Stack:
                 else:
                     return
         code = self._supervisor.wait(STOP_SECONDS)
-        raise StackError(f"the supervisor ended with exit code {code}: see {self.folder}/log/supervisor.log")
+        log = self.folder / "log" / "supervisor.log"
+        raise StackError(f"the supervisor ended with exit code {code}; {log} says:\n{log.read_text()[-4000:]}")
 
     def addresses(self) -> Addresses:
         """Where the running stack is reached. `StackError` where none runs."""
@@ -83,10 +85,7 @@ class Stack:
     def stop(self) -> None:
         """Stop every server and return when nothing is left. Does nothing where no stack runs."""
         if self.running():
-            try:
-                control.ask(self.folder, "down")
-            except StackError as ended:
-                self._say(str(ended))
+            control.ask(self.folder, "down")
         if self._supervisor is not None:
             self._supervisor.wait(STOP_SECONDS)
         deadline = time.monotonic() + STOP_SECONDS
@@ -94,6 +93,11 @@ class Stack:
             if time.monotonic() > deadline:
                 raise StackError(f"the stack in {self.folder} did not end within {STOP_SECONDS} s")
             time.sleep(0.05)
+
+    def wait(self) -> None:
+        """Return when the stack that this object started has ended, whoever ended it."""
+        assert self._supervisor is not None
+        self._supervisor.wait()
 
     def kill(self, name: str) -> None:
         """SIGKILL one of ``rabbitmq``, ``postgres``, ``s3`` and leave it dead."""

@@ -2,28 +2,24 @@
 
 import json
 import os
-import selectors
 import shutil
 import signal
-import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
 from infra.native import control, postgres, rabbitmq, seaweedfs
 from infra.native.addresses import Addresses
 from infra.native.errors import StackError
+from infra.native.events import Events, Stopped, ignore_ending
 from infra.native.linux import adopt_orphans
 from infra.native.ports import Ports
 from infra.native.running import Running
 
 READY_SECONDS = 120
 """A first boot takes 3 to 10 seconds on an idle machine; this is for one that others load heavily."""
-
-
-class Stopped(Exception):
-    """The supervisor was asked to end, or its owner is gone."""
 
 
 class Supervisor:
@@ -41,9 +37,9 @@ class Supervisor:
         self._report = report
         self._owner = owner
         self._discard = discard
-        self._selector = selectors.DefaultSelector()
+        self._asked_to_end = False
         self._servers: dict[str, Running] = {}
-        self._operations = {
+        self._operations: dict[str, Callable[..., Any]] = {
             "status": self._status,
             "kill": self._kill,
             "start": self._start,
@@ -55,8 +51,7 @@ class Supervisor:
         """Start the servers, serve requests until told to end, and stop the servers however that ends."""
         adopt_orphans()
         try:
-            self._watch_signals()
-            self._watch_owner()
+            self._events = Events(self._owner, self._reap)
             self._start_all()
             self._serve()
         except Stopped as reason:
@@ -65,45 +60,21 @@ class Supervisor:
             self._log(f"giving up: {error}")
             self._tell(failed=str(error))
         finally:
+            ignore_ending()
             self._stop_all()
-
-    def _watch_signals(self) -> None:
-        self._wakeups, writer = socket.socketpair()
-        self._wakeups.setblocking(False)
-        writer.setblocking(False)
-        signal.set_wakeup_fd(writer.detach())
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, lambda *_: None)  # The wake-up byte says which came; this keeps the default away.
-        self._selector.register(self._wakeups, selectors.EVENT_READ, self._take_signals)
-
-    def _take_signals(self) -> None:
-        for number in self._wakeups.recv(4096):
-            if number != signal.SIGCHLD:
-                raise Stopped(signal.Signals(number).name)
-        self._reap()
-
-    def _watch_owner(self) -> None:
-        if self._owner is None:
-            return
-        try:
-            descriptor = os.pidfd_open(self._owner)
-        except ProcessLookupError:
-            raise Stopped("the owner is gone") from None
-        self._selector.register(descriptor, selectors.EVENT_READ, self._owner_ended)
-
-    def _owner_ended(self) -> None:
-        raise Stopped("the owner ended")
+        if self._discard:  # Not after an unforeseen error: then the logs are worth having.
+            shutil.rmtree(self._folder)
 
     def _start_all(self) -> None:
-        ports = Ports(self._folder, rabbitmq.PORTS + postgres.PORTS + seaweedfs.PORTS)
+        self._ports = Ports(self._folder, rabbitmq.PORTS + postgres.PORTS + seaweedfs.PORTS)
+        ports = self._ports.numbers
         broker = rabbitmq.RabbitMQ(self._folder, ports)
         database = postgres.Postgres(self._folder, ports)
         objects = seaweedfs.SeaweedFS(self._folder, ports)
         began = time.monotonic()
-        for server in (broker, objects, database):
-            self._servers[server.name] = Running(server)
+        for server in (broker, objects, database):  # The slowest first: they boot side by side.
             server.prepare()
-            self._servers[server.name].start()
+            self._servers[server.name] = Running(server)
         for running in self._servers.values():
             self._wait_until_ready(running)
             running.server.ready_once()
@@ -124,7 +95,7 @@ class Supervisor:
         deadline = time.monotonic() + READY_SECONDS
         name = running.server.name
         while not running.server.ready():
-            self._pause(0.1)
+            self._events.pause(0.1)
             if running.exit_code is not None:
                 raise StackError(f"{name} ended with exit code {running.exit_code}; {running.log_tail()}")
             if time.monotonic() > deadline:
@@ -132,24 +103,21 @@ class Supervisor:
 
     def _serve(self) -> None:
         self._listener = control.listen(self._folder)
-        self._listen()
+        self._events.watch(self._listener, self._answer)
         self._tell(ready=True)
-        while True:
-            self._pause(None)
-
-    def _listen(self) -> None:
-        self._selector.register(self._listener, selectors.EVENT_READ, self._answer)
+        while not self._asked_to_end:
+            self._events.pause()
+        self._log("stopping: asked to")
 
     def _answer(self) -> None:
-        self._selector.unregister(self._listener)  # One request at a time: those made meanwhile wait in the backlog.
+        self._events.ignore(self._listener)  # One request at a time: those made meanwhile wait in the backlog.
         try:
             connection, request = control.receive(self._listener)
             with connection:
                 control.reply(connection, **self._outcome(request))
         except (OSError, ValueError) as error:
             self._log(f"a request came to nothing: {error}")
-        finally:
-            self._listen()
+        self._events.watch(self._listener, self._answer)
 
     def _outcome(self, request: dict[str, Any]) -> dict[str, Any]:
         operation = self._operations[request.pop("do")]
@@ -159,22 +127,18 @@ class Supervisor:
             return {"error": str(error)}
 
     def _status(self) -> dict[str, Any]:
+        self._reap()
         return {name: running.status() for name, running in self._servers.items()}
 
-    def _named(self, name: str) -> Running:
-        if name not in self._servers:
-            raise StackError(f"no server is called {name!r}: there are {', '.join(self._servers)}")
-        return self._servers[name]
+    def _down(self) -> None:
+        self._asked_to_end = True
 
     def _kill(self, name: str) -> None:
-        running = self._named(name)
-        running.signal_stop(signal.SIGKILL)
-        running.finish_stop()
-        self._kill_orphans()
-        self._log(f"{name} killed on request")
+        self._end(self._named(name), by=signal.SIGKILL)
 
     def _start(self, name: str) -> None:
         running = self._named(name)
+        self._reap()
         if running.exit_code is None:
             raise StackError(f"{name} runs already")
         self._kill_orphans()
@@ -184,27 +148,20 @@ class Supervisor:
 
     def _restart(self, name: str, kill: bool) -> None:
         running = self._named(name)
-        running.signal_stop(signal.SIGKILL if kill else None)
-        running.finish_stop()
+        self._end(running, by=signal.SIGKILL if kill else None)
         self._start(name)
 
-    def _down(self) -> None:
-        raise Stopped("asked to")
+    def _named(self, name: str) -> Running:
+        if name not in self._servers:
+            raise StackError(f"no server is called {name!r}: there are {', '.join(self._servers)}")
+        return self._servers[name]
 
-    def _pause(self, seconds: float | None) -> None:
-        """Wait for `seconds` or the next event, and handle what came. Raises `Stopped` when it is time to end."""
-        for key, _ in self._selector.select(seconds):
-            key.data()
-
-    def _reap(self) -> None:
-        """Take the exit codes of children, adopted orphans among them, so that no zombie is left."""
-        while (pid := _ended_child()) is not None:
-            for running in self._servers.values():
-                if pid in running.pids():
-                    running.took_end(pid, self._log)
-                    break
-            else:
-                os.waitpid(pid, 0)
+    def _end(self, *servers: Running, by: signal.Signals | None) -> None:
+        for running in servers:
+            running.ask_to_end(by)
+        for running in servers:
+            running.wait_for_end()
+        self._kill_orphans()
 
     def _kill_orphans(self) -> None:
         """End what a dead server left, e.g. PostgreSQL's backends, which hold its shared memory."""
@@ -217,17 +174,18 @@ class Supervisor:
             self._reap()
             time.sleep(0.01)
 
+    def _reap(self) -> None:
+        """Take the exit codes of children, adopted orphans among them, so that no zombie is left."""
+        while (pid := _ended_child()) is not None:
+            server = next((running for running in self._servers.values() if pid in running.pids()), None)
+            if server is None:
+                os.waitpid(pid, 0)
+            else:
+                server.took_end(pid, self._log)
+
     def _stop_all(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # Already on the way out, and each wait below has its limit.
-        for running in self._servers.values():
-            running.signal_stop(signal.SIGKILL if self._discard else None)
-        for running in self._servers.values():
-            running.finish_stop()
-        self._kill_orphans()
+        self._end(*self._servers.values(), by=signal.SIGKILL if self._discard else None)
         (self._folder / control.SOCKET).unlink(missing_ok=True)
-        if self._discard:
-            shutil.rmtree(self._folder)
         self._log("stopped")
 
     def _say(self, text: str) -> None:
@@ -235,13 +193,15 @@ class Supervisor:
         self._tell(said=text)
 
     def _tell(self, **message: Any) -> None:
+        """Report to the process that waits for the start; if it is gone, only an owned stack has a reason to end."""
         try:
-            print(json.dumps(message), file=self._report, flush=True)
+            self._report.write(json.dumps(message) + "\n")
+            self._report.flush()
         except BrokenPipeError:
-            raise Stopped("nobody waits for the start any more") from None
+            self._log(f"nobody reads the report: {message}")
 
     def _log(self, text: str) -> None:
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
 
 def _ended_child() -> int | None:
