@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, StringConstraints, ValidationError
 
 from longstride.contracts.ids import new_id
-from longstride.contracts.model import Contract
+from longstride.contracts.model import Contract, storable
 from longstride.contracts.v1 import MESSAGES
 
 MAX_BYTES = 64 * 1024
@@ -101,11 +101,13 @@ def decode(wire: bytes) -> Envelope:
     if len(wire) > MAX_BYTES:
         raise MessageError(f"message is {len(wire)} bytes; at most {MAX_BYTES} are read: put content in an artifact")
     try:
-        raw = json.loads(wire)
+        raw = json.loads(wire, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise MessageError(f"not JSON: {error}") from error
     if not isinstance(raw, Mapping):
         raise MessageError(f"expected a JSON object, got {type(raw).__name__}")
+    if raw != storable(raw):
+        raise MessageError("the text holds a NUL character or a lone surrogate, which cannot be stored")
     if raw.get("version", 1) != 1:
         raise MessageError(f"unknown version {raw['version']!r} of {raw.get('type', 'message')!r}; this build reads 1")
     try:
@@ -114,6 +116,10 @@ def decode(wire: bytes) -> Envelope:
         raise MessageError(f"invalid envelope: {explain(error)}") from error
     envelope.message()
     return envelope
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def explain(error: ValidationError) -> str:

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import BeforeValidator, Field, JsonValue, StringConstraints
 
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
-from longstride.contracts.model import Contract
+from longstride.contracts.model import Contract, Text, storable
 
 ToolName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 
@@ -15,10 +15,10 @@ class Action(Contract):
     ``{"thought": …, "plan": […], "tool": …, "arguments": {…}}``, the first two optional."""
 
     tool: ToolName
-    arguments: dict[str, JsonValue] = {}
-    thought: str | None = None
+    arguments: Annotated[dict[str, JsonValue], BeforeValidator(storable)] = {}
+    thought: Text | None = None
     """Why, in the policy's words."""
-    plan: tuple[str, ...] | None = None
+    plan: tuple[Text, ...] | None = None
     """The new plan, when the policy revises it."""
 
 
@@ -43,7 +43,7 @@ class Observation(Contract):
     """What the agent is told about its action."""
 
     status: ObservationStatus
-    text: Annotated[str, StringConstraints(max_length=16_384)]
+    text: Annotated[Text, StringConstraints(max_length=16_384)]
     """Output as the agent sees it; longer output keeps its head and tail."""
     exit_code: int | None = None
     full: ArtifactRef | None = None
@@ -86,9 +86,9 @@ class CheckResult(Contract):
     score: Annotated[float, Field(ge=0, le=1)]
     """Partial credit; 1.0 where the check passed."""
     weight: Annotated[float, Field(ge=0)] = 1.0
-    detail: Annotated[str, StringConstraints(max_length=4096)] = ""
+    detail: Annotated[Text, StringConstraints(max_length=4096)] = ""
     """Why it failed, as the agent may read it."""
-    error: str | None = None
+    error: Text | None = None
     """Set when the check could not run: then there is no verdict and no reward."""
 
 

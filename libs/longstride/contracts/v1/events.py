@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
-from longstride.contracts.model import Contract
+from longstride.contracts.model import Contract, Text
 from longstride.contracts.v1.action import Action, CheckResult, Observation, Usage
 
 Outcome = Literal["succeeded", "failed", "cancelled"]
@@ -34,7 +34,7 @@ UNREWARDED: frozenset[EndReason] = frozenset(
     {"check_cannot_run", "input_unusable", "policy_unavailable", "infrastructure", "cancelled", "parent_ended"}
 )
 
-Detail = Annotated[str, StringConstraints(max_length=8192)]
+Detail = Annotated[Text, StringConstraints(max_length=8192)]
 
 
 class TaskAccepted(Contract):
@@ -54,7 +54,7 @@ class Generated(Contract):
     """The policy's answer to ``generate``."""
 
     step: Annotated[int, Field(ge=1)]
-    text: Annotated[str, StringConstraints(max_length=16_384)]
+    text: Annotated[Text, StringConstraints(max_length=16_384)]
     """What the policy wrote; an answer of more than 16 KiB of UTF-8 is a format error, and its start is kept."""
     action: Action | None = None
     """``text`` as an action, when it is one."""
