@@ -142,6 +142,7 @@ class Supervisor:
         if running.exit_code is None:
             raise StackError(f"{name} runs already")
         self._kill_orphans()
+        running.server.prepare()
         running.start()
         self._wait_until_ready(running)
         self._log(f"{name} is ready again")
