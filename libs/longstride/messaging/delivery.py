@@ -1,0 +1,60 @@
+"""A message as a consumer got it."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from longstride.messaging.errors import BusUnavailable
+from longstride.messaging.link import Link
+
+
+class Delivery:
+    """One delivery: its bytes, and the right to acknowledge it once. Safe to use from any thread."""
+
+    def __init__(self, message: Any, queue: str, link: Link) -> None:
+        self.queue = queue
+        body = message.body
+        self.body: bytes = body.encode() if isinstance(body, str) else bytes(body)
+        self.headers: Mapping[str, Any] = message.headers or {}
+        self.routing_key: str = message.delivery_info["routing_key"]
+        self.exchange: str = message.delivery_info["exchange"]
+        self.redelivered: bool = bool(message.delivery_info.get("redelivered"))
+        self.arrived_at = time.monotonic()
+        self._properties: Mapping[str, Any] = message.properties
+        self._message = message
+        self._link = link
+        self.settled = False
+
+    @property
+    def message_id(self) -> str | None:
+        """AMQP's ``message_id``, where the publisher set one."""
+        return self._properties.get("message_id")
+
+    @property
+    def reply_to(self) -> str | None:
+        """The queue that waits for an answer."""
+        return self._properties.get("reply_to") or None
+
+    @property
+    def correlation_id(self) -> str | None:
+        """What the answer must carry."""
+        return self._properties.get("correlation_id") or None
+
+    def acknowledge(self) -> bool:
+        """Take the message off its queue. ``False``: the connection broke first, so it will be delivered again."""
+        return self._settle(lambda: self._message.ack())
+
+    def requeue(self) -> bool:
+        """Give it back for another delivery."""
+        return self._settle(lambda: self._message.reject(requeue=True))
+
+    def _settle(self, act: Any) -> bool:
+        if self.settled:
+            return True
+        self.settled = True
+        try:
+            with self._link.held():
+                act()
+        except BusUnavailable:
+            return False
+        return True
