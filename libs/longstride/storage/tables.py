@@ -77,10 +77,28 @@ class TaskRow(Base):
         Index(
             "ix_tasks_queue", "tenant", text("priority DESC"), "created_at", postgresql_where=text("status = 'queued'")
         ),
+        Index(
+            "ix_tasks_queue_by_key",
+            "tenant",
+            "concurrency_key",
+            text("priority DESC"),
+            "created_at",
+            postgresql_where=text("status = 'queued' AND concurrency_key IS NOT NULL"),
+        ),
         Index("ix_tasks_active", "tenant", "concurrency_key", postgresql_where=text("status IN ('running','parked')")),
         Index("ix_tasks_parent", "parent_task_id", postgresql_where=text("parent_task_id IS NOT NULL")),
         Index("ix_tasks_created", "created_at"),
+        {"postgresql_with": {"fillfactor": "70"}},
     )
+
+
+class TenantTurnRow(Base):
+    """Whose turn it is: tenants are admitted round-robin, the one served longest ago first."""
+
+    __tablename__ = "tenant_turns"
+    tenant: Mapped[str] = mapped_column(primary_key=True)
+    turn: Mapped[int] = mapped_column(BigInteger)
+    """The number of the tenant's last admission; a tenant without a row was never served."""
 
 
 class TaskEventRow(Base):
@@ -139,7 +157,8 @@ class OutboxRow(Base):
     """A message that its transaction promised; it is deleted once the broker has confirmed it."""
 
     __tablename__ = "outbox"
-    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    """From the column's own sequence; producers draw them in blocks, so ids are unique but not in commit order."""
     message_id: Mapped[str]
     carrier: Mapped[str]
     """kombu (topic exchange), celery (a job), or reply (the default exchange)."""
@@ -213,7 +232,7 @@ class StepRow(Base):
     arguments: Mapped[JSON | None]
     """Cut to 2 KiB a value."""
     thought: Mapped[str | None]
-    status: Mapped[str]
+    status: Mapped[str] = mapped_column(server_default="generating")
     """generating, acting, waiting, ok, failed, timeout, limit, denied, invalid, format_error."""
     observation: Mapped[str | None]
     """The first 2 KiB."""
@@ -233,21 +252,33 @@ class StepRow(Base):
 
 
 class ArtifactRow(Base):
-    """An object that a committed transaction refers to; anything else in the store is an orphan."""
+    """One reference of a committed transaction to an object; an object without any is an orphan."""
 
     __tablename__ = "artifacts"
-    key: Mapped[str] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    key: Mapped[str]
     session_id: Mapped[str] = mapped_column(index=True)
     task_id: Mapped[str | None] = mapped_column(index=True)
     step: Mapped[int | None]
     kind: Mapped[str]
-    """workspace, context, observation, tokens, trajectory, output, input, batch or policy."""
+    """workspace, blob, context, observation, tokens, trajectory, output, input, batch or policy."""
     name: Mapped[str | None]
     """The file name, for outputs."""
     sha256: Mapped[str]
     size: Mapped[int] = mapped_column(BigInteger)
     media_type: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+    __table_args__ = (
+        Index(
+            "uq_artifacts_reference",
+            "key",
+            text("coalesce(task_id, '')"),
+            text("coalesce(step, 0)"),
+            text("coalesce(name, '')"),
+            unique=True,
+        ),
+    )
 
 
 class TrajectoryRow(Base):
@@ -315,9 +346,9 @@ class AuditRow(Base):
     seq: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     entry: Mapped[JSON]
     previous: Mapped[str]
-    """SHA-256 of the row before, 64 zeros for the first."""
+    """``sha256`` of the row before, 64 zeros for the first."""
     sha256: Mapped[str]
-    """Of ``previous`` and the canonical JSON of ``entry``."""
+    """Of the canonical JSON of [previous, tenant, seq, occurred_at, entry]; see ``audit.py``."""
     occurred_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 

@@ -1,0 +1,59 @@
+"""PostgreSQL's failures as storage errors: the one place that reads SQLSTATEs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import errors as pg
+from sqlalchemy import exc
+
+from longstride.storage.errors import (
+    AlreadyExists,
+    Contention,
+    DatabaseUnavailable,
+    SchemaMismatch,
+    StorageError,
+    StorageFull,
+    VersionConflict,
+)
+
+_CONTENTION = (pg.SerializationFailure, pg.DeadlockDetected, pg.LockNotAvailable, pg.QueryCanceled)
+_SCHEMA = (pg.UndefinedTable, pg.UndefinedColumn, pg.InvalidCatalogName)
+_UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, exc.OperationalError, exc.InvalidRequestError)
+
+
+def translate(error: Exception) -> StorageError | None:
+    """The storage error that ``error`` means; ``None``: a bug of ours, to be seen as it is."""
+    text = str(error).strip()
+    match error:
+        case pg.UniqueViolation() if error.diag.constraint_name == "task_events_pkey":
+            return VersionConflict(
+                f"the task was written by somebody else since it was read: {error.diag.message_detail}"
+            )
+        case pg.UniqueViolation():
+            return AlreadyExists(f"{error.diag.constraint_name}: {error.diag.message_detail}")
+        case pg.DiskFull():
+            return StorageFull(f"PostgreSQL's disk is full: {text}; free some room, the work is tried again")
+        case exc.TimeoutError():
+            return DatabaseUnavailable(
+                f"no database connection became free: {text}; raise pool_size or look for long transactions"
+            )
+        case _ if isinstance(error, _SCHEMA):
+            return SchemaMismatch(f"{text}; run the migrations (longstride.storage.migrations.upgrade)")
+        case _ if isinstance(error, _CONTENTION):
+            return Contention(text)
+        case _ if isinstance(error, _UNAVAILABLE):
+            return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
+    return None
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise PostgreSQL's failures as storage errors."""
+    try:
+        yield
+    except (psycopg.Error, exc.SQLAlchemyError) as error:
+        meaning = translate(error)
+        if meaning is None:
+            raise
+        raise meaning from error

@@ -1,0 +1,26 @@
+"""Ids drawn from a column's sequence ahead of need, so that an insert need not be waited for to know its id."""
+
+from collections import deque
+
+from longstride.storage.transaction import Transaction
+
+SIZE = 64
+
+
+class IdBlock:
+    """Outbox ids this process has drawn and not used. Sequences are not transactional: a rolled-back draw stays drawn."""
+
+    def __init__(self) -> None:
+        self._ids: deque[int] = deque()
+
+    def take(self, transaction: Transaction) -> int:
+        """The next id; one round trip in ``SIZE``."""
+        while True:
+            try:
+                return self._ids.popleft()
+            except IndexError:
+                self._ids.extend(
+                    transaction.values(
+                        "SELECT nextval(pg_get_serial_sequence('outbox', 'id')) FROM generate_series(1, %s)", (SIZE,)
+                    )
+                )
