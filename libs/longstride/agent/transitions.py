@@ -14,6 +14,7 @@ from longstride.agent.decision import Abandon, Decision, Dispatch, Reply, Send, 
 from longstride.agent.delegation import delegate, release_ready, report, stop_subtasks
 from longstride.agent.reflect import reflect
 from longstride.agent.stuck import verdict
+from longstride.agent.task import Task
 from longstride.contracts.v1 import commands as c
 from longstride.contracts.v1 import events as v
 from longstride.contracts.v1.action import Action, Observation
@@ -302,12 +303,12 @@ def end(decision: Decision, outcome: v.Outcome, reason: v.EndReason, detail: str
     stop_subtasks(decision)
     reward = reward_of(decision.task.submit.checks, decision.task.checks, reason).value
     decision.record(e.Ended(at=decision.now, outcome=outcome, reason=reason, detail=detail[:8000], reward=reward))
-    ended = _ended(decision)
+    ended = task_ended(decision.task)
     decision.effect(Abandon(), SetDeadline(None), Send(ended, decision.task.id), Reply(ended))
 
 
-def _ended(decision: Decision) -> v.TaskEnded:
-    task = decision.task
+def task_ended(task: Task) -> v.TaskEnded:
+    """What the world is told of a task that has ended."""
     assert task.outcome is not None
     assert task.reason is not None
     return v.TaskEnded(

@@ -54,8 +54,6 @@ _FIXED = {
     "idempotency_key",
     "group_id",
     "parent_task_id",
-    "reply_to",
-    "correlation_id",
     "created_at",
     "updated_at",
 }
