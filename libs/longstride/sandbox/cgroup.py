@@ -1,0 +1,258 @@
+"""Control groups: what a whole sandbox may use, what it did use, and the kernel's word on which limit it hit.
+
+Hosts are v1, v2, or hybrid: v1 controllers beside a v2 tree that has none of them but does have ``cgroup.kill``. A sandbox
+gets one directory in each hierarchy that gives something; below, ``Hierarchy`` is one of those.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from longstride.contracts.v1.limits import SandboxLimits
+
+Controller = str
+WANTED: tuple[Controller, ...] = ("memory", "pids", "cpu")
+MEBIBYTE = 1 << 20
+CPU_PERIOD_US = 100_000
+OWN_PROCESSES = 2
+"""bwrap's two, which count beside the command's."""
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """A tree of control groups, and the directory in it under which sandboxes are made."""
+
+    version: int
+    controllers: frozenset[Controller]
+    base: Path
+
+
+@dataclass(frozen=True)
+class Cgroup:
+    """The directories of one sandbox. Counters of a controller that the host does not give read as 0."""
+
+    name: str
+    hierarchies: tuple[Hierarchy, ...]
+
+    @property
+    def entrances(self) -> tuple[str, ...]:
+        """Files that a process writes ``0`` to in order to join."""
+        return tuple(str(self._path(h) / "cgroup.procs") for h in self.hierarchies)
+
+    def create(self, limits: SandboxLimits) -> None:
+        """Make the directories and write the limits."""
+        for hierarchy in self.hierarchies:
+            self._path(hierarchy).mkdir()
+            for file, value in settings(hierarchy, limits):
+                _write_limit(self._path(hierarchy) / file, value)
+
+    def kill(self) -> None:
+        """SIGKILL to every process inside, at once where the kernel has ``cgroup.kill`` (5.14)."""
+        for hierarchy in self.hierarchies:
+            directory = self._path(hierarchy)
+            if (directory / "cgroup.kill").exists():
+                (directory / "cgroup.kill").write_text("1")
+                return
+        for hierarchy in self.hierarchies[:1]:
+            for pid in _read(self._path(hierarchy) / "cgroup.procs").split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), 9)
+
+    def remove(self, patience_s: float = 5.0) -> bool:
+        """Kill what is left and remove the directories; ``False`` when the kernel kept one busy for all of ``patience_s``."""
+        deadline = time.monotonic() + patience_s
+        paths = [self._path(hierarchy) for hierarchy in self.hierarchies]
+        while True:
+            paths = [path for path in paths if not _rmdir(path)]
+            if not paths or time.monotonic() > deadline:
+                return not paths
+            self.kill()
+            time.sleep(0.002)
+
+    def out_of_memory(self) -> int:
+        """Processes that the kernel killed for memory."""
+        return self._counter("memory.oom_control", "oom_kill") + self._counter("memory.events", "oom_kill")
+
+    def refused_processes(self) -> int:
+        """Times that a fork or thread was refused."""
+        return self._counter("pids.events", "max")
+
+    def peak_memory_bytes(self) -> int:
+        """The most memory that was charged at once, page cache and tmpfs included."""
+        return self._number("memory.max_usage_in_bytes") or self._number("memory.peak")
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all processes so far, those that ended included."""
+        return self._counter("cpu.stat", "usage_usec") / 1e6 or self._number("cpuacct.usage") / 1e9
+
+    def _path(self, hierarchy: Hierarchy) -> Path:
+        return hierarchy.base / self.name
+
+    def _number(self, file: str) -> int:
+        texts = (_read(self._path(hierarchy) / file) for hierarchy in self.hierarchies)
+        return max((int(text) for text in texts if text.strip().isdigit()), default=0)
+
+    def _counter(self, file: str, key: str) -> int:
+        texts = (_read(self._path(hierarchy) / file) for hierarchy in self.hierarchies)
+        found = (re.search(rf"^{key} (\d+)$", text, re.MULTILINE) for text in texts)
+        return max((int(match[1]) for match in found if match), default=0)
+
+
+def settings(hierarchy: Hierarchy, limits: SandboxLimits) -> Iterator[tuple[str, str]]:
+    """(file, value) of each limit in one hierarchy, in the order in which they must be written."""
+    memory, processes = str(limits.memory_mb * MEBIBYTE), str(limits.processes + OWN_PROCESSES)
+    quota = str(max(1000, int(limits.cpus * CPU_PERIOD_US)))
+    if "memory" in hierarchy.controllers:
+        if hierarchy.version == 1:
+            yield from (("memory.limit_in_bytes", memory), ("memory.memsw.limit_in_bytes", memory))
+        else:
+            yield from (("memory.max", memory), ("memory.swap.max", "0"))
+    if "pids" in hierarchy.controllers:
+        yield "pids.max", processes
+    if "cpu" in hierarchy.controllers:
+        if hierarchy.version == 1:
+            yield from (("cpu.cfs_period_us", str(CPU_PERIOD_US)), ("cpu.cfs_quota_us", quota))
+        else:
+            yield "cpu.max", f"{quota} {CPU_PERIOD_US}"
+
+
+def discover(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
+    """The hierarchies in which this process may make groups, each under its own group so that its own limits still hold."""
+    own = dict(_own_groups(proc))
+    found: dict[tuple[int, frozenset[str]], Hierarchy] = {}
+    for version, mount, root, names in _cgroup_mounts(proc):
+        directory = _below(mount, root, own.get("" if version == 2 else ",".join(sorted(names)), "/"))
+        hierarchy = _v2(directory, mount) if version == 2 else _v1(directory, names)
+        if hierarchy:
+            found.setdefault((version, hierarchy.controllers if version == 1 else frozenset()), hierarchy)
+    return tuple(found.values())
+
+
+def given(hierarchies: tuple[Hierarchy, ...]) -> frozenset[Controller]:
+    """All controllers together."""
+    return frozenset().union(*(h.controllers for h in hierarchies))
+
+
+def _v1(directory: Path, names: frozenset[str]) -> Hierarchy | None:
+    useful = names & {*WANTED, "cpuacct"}
+    return Hierarchy(1, useful, directory) if useful and _can_make_groups(directory) else None
+
+
+def _v2(directory: Path, mount: Path) -> Hierarchy | None:
+    """The nearest group whose children may have the controllers; else one without, for ``cgroup.kill`` and ``cpu.stat``."""
+    above = [directory, *(parent for parent in directory.parents if mount in (parent, *parent.parents))]
+    usable = [base for base in above if _can_make_groups(base)]
+    for base in usable:
+        if granted := grant(base):
+            return Hierarchy(2, granted, base)
+    return Hierarchy(2, frozenset(), usable[0]) if usable else None
+
+
+def grant(base: Path, wanted: Iterable[Controller] = WANTED) -> frozenset[Controller]:
+    """Let a v2 group's children have its controllers; nothing when one of them cannot be had.
+
+    A group that holds processes cannot give any (EBUSY). In a container the processes of the topmost group are moved
+    into a child first, as container engines inside containers do; any other group is left as it is.
+    """
+    offered = frozenset(_read(base / "cgroup.controllers").split()) & frozenset(wanted)
+    if not _enable(base, offered) and _is_container_root(base):
+        _move_processes(base, base / "longstride-host")
+        _enable(base, offered)
+    granted = offered & frozenset(_read(base / "cgroup.subtree_control").split())
+    return granted if granted == offered else frozenset()
+
+
+def _enable(base: Path, controllers: frozenset[Controller]) -> bool:
+    missing = controllers - frozenset(_read(base / "cgroup.subtree_control").split())
+    try:
+        for controller in sorted(missing):
+            (base / "cgroup.subtree_control").write_text(f"+{controller}")
+    except OSError:
+        return False
+    return True
+
+
+def _is_container_root(base: Path) -> bool:
+    """The top of what is mounted, yet not of the whole tree, which alone has no ``cgroup.type``."""
+    return os.path.ismount(base) and (base / "cgroup.type").exists()
+
+
+def _move_processes(source: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for pid in _read(source / "cgroup.procs").split():
+        with contextlib.suppress(ProcessLookupError):
+            (target / "cgroup.procs").write_text(pid)
+
+
+def _can_make_groups(directory: Path) -> bool:
+    trial = directory / f"longstride-trial-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        trial.mkdir()
+    except OSError:
+        return False
+    trial.rmdir()
+    return True
+
+
+def _own_groups(proc: Path) -> Iterator[tuple[str, str]]:
+    """(controllers, group) of this process; "" is v2."""
+    for line in _read(proc / "self/cgroup").splitlines():
+        _, names, group = line.split(":", 2)
+        yield ",".join(sorted(names.split(","))), group
+
+
+def _cgroup_mounts(proc: Path) -> Iterator[tuple[int, Path, str, frozenset[str]]]:
+    """(version, mount point, root, controllers) from mountinfo; see proc(5)."""
+    for line in _read(proc / "self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _, options = right.split(" ", 2)
+        root, mount = left.split(" ")[3:5]
+        if kind == "cgroup2":
+            yield 2, Path(mount), root, frozenset()
+        elif kind == "cgroup":
+            known = {"memory", "pids", "cpu", "cpuacct", "cpuset", "blkio", "freezer", "devices", "net_cls", "net_prio"}
+            known |= {"perf_event", "hugetlb", "rdma", "misc"}
+            yield 1, Path(mount), root, frozenset(options.split(",")) & known
+
+
+def _below(mount: Path, root: str, group: str) -> Path:
+    """Where a group's directory is, when ``root`` of its hierarchy is what is mounted."""
+    relative = os.path.relpath(group, root)
+    inside = mount / relative if not relative.startswith("..") else mount
+    return inside if inside.is_dir() else mount
+
+
+def _write_limit(path: Path, value: str) -> None:
+    """Write a limit. Absent: this kernel does not account for it (swap). EINVAL: a parent's limit is tighter, and holds."""
+    if not path.exists():
+        return
+    try:
+        path.write_text(value)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+
+
+def _rmdir(path: Path) -> bool:
+    """Whether the directory is gone; busy ones are not."""
+    try:
+        path.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,80 @@
+"""What this host has of what a sandbox is made of."""
+
+import os
+import platform
+import shutil
+from dataclasses import dataclass
+
+from longstride.sandbox import cgroup
+from longstride.sandbox.base import Capabilities
+from longstride.sandbox.cgroup import Hierarchy
+from longstride.sandbox.errors import SandboxUnavailable
+from longstride.sandbox.launcher import Programs
+
+INSTALL = (
+    "bubblewrap is not installed, and code never runs without isolation: `apt-get install bubblewrap` (Debian, Ubuntu), "
+    "`dnf install bubblewrap` (Fedora), `pacman -S bubblewrap` (Arch), `apk add bubblewrap` (Alpine)"
+)
+NO_GROUPS = (
+    "{what} of a whole sandbox cannot be held: no control group can be made here. Run the executor as root, or in a "
+    "delegated cgroup (systemd: Delegate=yes; a container: a writable /sys/fs/cgroup). {instead}"
+)
+INSTEAD = {
+    "memory": "Until then each process's data segment is held on its own (RLIMIT_DATA).",
+    "pids": "Until then RLIMIT_NPROC holds the processes.",
+    "cpu": "Until then a sandbox may use every core; each process's CPU seconds are held (RLIMIT_CPU).",
+}
+NO_QUOTA = (
+    "the bytes and files of a workspace are measured after each command rather than held during it: no file system can "
+    "be mounted here. Run the executor as root (CAP_SYS_ADMIN). Until then no single file exceeds disk_mb (RLIMIT_FSIZE)."
+)
+NO_IDS = "sandboxes share this user's ids, and so the kernel's limits per user: run the executor as root to give each its own."
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Found once, when the backend starts."""
+
+    programs: Programs
+    hierarchies: tuple[Hierarchy, ...]
+    privileged: bool
+
+    @property
+    def grouped(self) -> bool:
+        """Whether control groups hold memory and processes."""
+        return {"memory", "pids"} <= cgroup.given(self.hierarchies)
+
+
+def find_host() -> Host:
+    """Look for the programs and the control groups.
+
+    Raises:
+        SandboxUnavailable: something that nothing can replace is missing; the text says how to get it.
+    """
+    if platform.system() != "Linux":
+        raise SandboxUnavailable(
+            f"bubblewrap needs Linux, and this is {platform.system()}: run the executor in a Linux VM"
+        )
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise SandboxUnavailable(INSTALL)
+    privileged = os.geteuid() == 0
+    setpriv = shutil.which("setpriv")
+    if privileged and setpriv is None:
+        raise SandboxUnavailable("setpriv is not installed, and bwrap never starts as root: install util-linux")
+    programs = Programs(bwrap, setpriv if privileged else None, shutil.which("prlimit", path="/usr/bin:/bin"))
+    return Host(programs, cgroup.discover(), privileged)
+
+
+def describe(host: Host, *, quota: bool, separate_ids: bool) -> Capabilities:
+    """In words, for ``longstride doctor``."""
+    have = cgroup.given(host.hierarchies)
+    enforced = ["user, pid, mount, network, ipc, uts and cgroup namespaces", "system call filter", "no network"]
+    enforced += ["wall clock, output size, open files, no core dumps"]
+    enforced += [f"{name} of the whole sandbox (cgroup)" for name in ("memory", "pids", "cpu") if name in have]
+    missing = [
+        NO_GROUPS.format(what=name, instead=INSTEAD[name]) for name in ("memory", "pids", "cpu") if name not in have
+    ]
+    (enforced if quota else missing).append("bytes and inodes of the workspace (tmpfs)" if quota else NO_QUOTA)
+    (enforced if separate_ids else missing).append("host ids of its own for each workspace" if separate_ids else NO_IDS)
+    return Capabilities("bubblewrap", frozenset({"process"}), tuple(enforced), tuple(missing))

@@ -1,0 +1,185 @@
+"""Watching one sandbox from outside until it has ended: output, wall clock, CPU time, cancellation."""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox.base import Cancellation
+from longstride.sandbox.capture import Capture
+from longstride.sandbox.errors import SandboxFailed
+
+CHUNK = 1 << 16
+GLANCE_S = 0.02
+"""How soon a cancellation is noticed."""
+CPU_GLANCE_S = 0.1
+GRACE_S = 10.0
+"""For the kernel to end a killed sandbox; memory of gigabytes takes a while to free."""
+
+Cause = Literal["cancelled", "wall_s", "cpu_s"]
+
+
+@dataclass
+class Outcome:
+    """What was seen."""
+
+    exit_code: int | None
+    """bwrap's report of the command's own; ``None`` when there was none."""
+    stopped_by: Cause | None
+    stdout: Capture
+    stderr: Capture
+    wall_s: float
+    cpu_s: float
+    max_rss_kib: int
+    """By wait4(2), of the largest process that was waited for."""
+    launcher_code: int
+
+
+@dataclass
+class Supervisor:
+    """One process, watched from the thread that started it, which must live as long (``--die-with-parent`` follows it)."""
+
+    process: subprocess.Popen[bytes]
+    status_fd: int
+    """Where bwrap reports the child's pid and exit code as JSON, one object a line. Closed at the end."""
+    limits: SandboxLimits
+    cancelled: Cancellation
+    cpu_seconds: Callable[[], float]
+    kill_group: Callable[[], None]
+    _status: bytearray = field(default_factory=bytearray)
+    _child: int | None = None
+    """A pidfd of the sandbox's first process: the number alone might be another's by the time it is used."""
+    _stopped_by: Cause | None = None
+
+    def __post_init__(self) -> None:
+        half = self.limits.output_bytes // 2
+        self._captures = {self._fd(self.process.stdout): Capture(half), self._fd(self.process.stderr): Capture(half)}
+        self._started = time.monotonic()
+        self._next_cpu_glance = self._started + CPU_GLANCE_S
+
+    def watch(self) -> Outcome:
+        """Block until the sandbox has ended and all output was read."""
+        pidfd = os.pidfd_open(self.process.pid)
+        selector = selectors.DefaultSelector()
+        try:
+            for descriptor in (*self._captures, self.status_fd):
+                os.set_blocking(descriptor, False)
+                selector.register(descriptor, selectors.EVENT_READ)
+            selector.register(pidfd, selectors.EVENT_READ)
+            self._until_exit(selector, pidfd)
+            self._drain()
+            return self._outcome()
+        finally:
+            selector.close()
+            os.close(pidfd)
+            if self._child is not None:
+                os.close(self._child)
+
+    def _until_exit(self, selector: selectors.BaseSelector, pidfd: int) -> None:
+        give_up = None
+        while True:
+            ready = [key.fd for key, _ in selector.select(GLANCE_S)]
+            if pidfd in ready:
+                return
+            for descriptor in ready:
+                if not self._read(descriptor):
+                    selector.unregister(descriptor)
+            if give_up is None and (cause := self._cause_to_stop()):
+                self._stopped_by = cause
+                self._kill()
+                give_up = time.monotonic() + GRACE_S
+            elif give_up is not None and time.monotonic() > give_up:
+                self._kill_hard()
+                raise SandboxFailed(f"the sandbox did not end within {GRACE_S:g} s of being killed")
+
+    def _cause_to_stop(self) -> Cause | None:
+        now = time.monotonic()
+        if self.cancelled.is_set():
+            return "cancelled"
+        if now - self._started > self.limits.wall_s:
+            return "wall_s"
+        if now >= self._next_cpu_glance:
+            self._next_cpu_glance = now + CPU_GLANCE_S
+            if self.cpu_seconds() > self.limits.cpu_s:
+                return "cpu_s"
+        return None
+
+    def _read(self, descriptor: int) -> bool:
+        """Take what is there; ``False`` at the end."""
+        try:
+            data = os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            return True
+        if descriptor == self.status_fd:
+            self._note(data)
+        else:
+            self._take(self._captures[descriptor], data)
+        return bool(data)
+
+    def _note(self, report: bytes) -> None:
+        self._status += report
+        if self._child is None and (pid := self._reported("child-pid")) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._child = os.pidfd_open(pid)
+
+    def _take(self, capture: Capture, data: bytes) -> None:
+        capture.feed(data)
+        if capture.full:
+            # What is dropped is not worth this process's CPU: let the writer wait.
+            time.sleep(0.001)
+
+    def _drain(self) -> None:
+        """Every writer is dead: what is left in the pipes is all there is."""
+        for descriptor in (*self._captures, self.status_fd):
+            with contextlib.suppress(BlockingIOError):
+                while data := os.read(descriptor, CHUNK):
+                    if descriptor == self.status_fd:
+                        self._status += data
+                    else:
+                        self._captures[descriptor].feed(data)
+
+    def _kill(self) -> None:
+        """The sandbox's first process, which takes all others along and leaves bwrap to reap it; else everything."""
+        if self._child is None:
+            self._kill_hard()
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._child, signal.SIGKILL)
+
+    def _kill_hard(self) -> None:
+        self.kill_group()
+        self.process.kill()
+
+    def _outcome(self) -> Outcome:
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        stdout, stderr = self._captures.values()
+        return Outcome(
+            exit_code=self._reported("exit-code"),
+            stopped_by=self._stopped_by,
+            stdout=stdout,
+            stderr=stderr,
+            wall_s=time.monotonic() - self._started,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            max_rss_kib=usage.ru_maxrss,
+            launcher_code=self.process.returncode,
+        )
+
+    def _reported(self, key: str) -> int | None:
+        """A number from bwrap's reports. bwrap writes them from outside the sandbox."""
+        for line in self._status.split(b"\n"):
+            if line.startswith(b"{") and line.rstrip().endswith(b"}") and key in (report := json.loads(line)):
+                return int(report[key])
+        return None
+
+    @staticmethod
+    def _fd(stream: object) -> int:
+        fileno: Callable[[], int] = getattr(stream, "fileno")  # noqa: B009 - Popen's streams are optional for mypy
+        return fileno()

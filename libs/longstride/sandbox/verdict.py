@@ -1,0 +1,87 @@
+"""From what was seen and what the kernel counted to how a command ended, and which limit ended it."""
+
+import signal
+from dataclasses import dataclass
+
+from longstride.contracts.v1.action import Usage
+from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox.base import Execution, ExecutionStatus
+from longstride.sandbox.errors import SandboxFailed
+from longstride.sandbox.supervisor import Outcome
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a sandbox that has ended."""
+
+    outcome: Outcome
+    limits: SandboxLimits
+    out_of_memory: int
+    """Processes killed for memory."""
+    refused_processes: int
+    exhausted: str | None
+    """The file system limit that was reached, by name."""
+    cpu_s: float
+    peak_memory_bytes: int
+
+
+def judge(evidence: Evidence) -> Execution:
+    """The command's end.
+
+    Raises:
+        SandboxFailed: it has no end that the command or a limit explains.
+    """
+    outcome = evidence.outcome
+    status, limit = _status(evidence)
+    return Execution(
+        status=status,
+        exit_code=outcome.exit_code if outcome.stopped_by is None else None,
+        stdout=outcome.stdout.bytes(),
+        stderr=outcome.stderr.bytes(),
+        limit=limit,
+        usage=Usage(
+            wall_ms=outcome.wall_s * 1e3,
+            cpu_ms=evidence.cpu_s * 1e3,
+            max_memory_mb=evidence.peak_memory_bytes / MEBIBYTE,
+        ),
+        killed=outcome.stopped_by == "cancelled",
+    )
+
+
+def _status(evidence: Evidence) -> tuple[ExecutionStatus, str | None]:
+    outcome, limits = evidence.outcome, evidence.limits
+    if outcome.stopped_by == "wall_s":
+        return "timeout", f"wall_s={limits.wall_s:g}"
+    if outcome.stopped_by == "cancelled":
+        return "failed", None
+    if outcome.exit_code == 0 and outcome.stopped_by is None:
+        return "ok", None
+    if limit := _limit(evidence):
+        return "limit", limit
+    if outcome.exit_code is None:
+        raise SandboxFailed(_how_it_broke(outcome))
+    return "failed", None
+
+
+def _limit(evidence: Evidence) -> str | None:
+    """The limit that explains a failure, the surest sign first."""
+    outcome, limits = evidence.outcome, evidence.limits
+    code = outcome.exit_code
+    if outcome.stopped_by == "cpu_s" or code == 128 + signal.SIGXCPU:
+        return f"cpu_s={limits.cpu_s:g}"
+    if evidence.out_of_memory:
+        return f"memory_mb={limits.memory_mb}"
+    if code == 128 + signal.SIGXFSZ:
+        return f"disk_mb={limits.disk_mb}"
+    if code == 128 + signal.SIGKILL and evidence.cpu_s >= limits.cpu_s:
+        return f"cpu_s={limits.cpu_s:g}"
+    if evidence.exhausted:
+        return evidence.exhausted
+    return f"processes={limits.processes}" if evidence.refused_processes else None
+
+
+def _how_it_broke(outcome: Outcome) -> str:
+    said = outcome.stderr.bytes().decode(errors="replace").strip()[-1000:]
+    return f"the sandbox did not start or broke (launcher exit code {outcome.launcher_code}): {said or 'no output'}"
