@@ -98,6 +98,10 @@ _KEY = "task_id = %s AND step = %s AND phase = %s AND attempt = %s"
 _LOSE = f"UPDATE attempts SET status = 'lost', command = NULL, answer = NULL WHERE {_KEY} AND {_OPEN}"
 _TOUCH = f"UPDATE attempts SET dispatched_at = clock_timestamp(), answered_at = clock_timestamp() WHERE {_KEY}"
 _FORFEIT = "UPDATE attempts SET lease_expires_at = clock_timestamp() WHERE status = 'leased' AND owner = %s"
+_FORFEIT_COMMAND = """
+    UPDATE attempts SET lease_expires_at = CASE status WHEN 'leased' THEN clock_timestamp() END,
+        dispatched_at = CASE status WHEN 'dispatched' THEN 'epoch' ELSE dispatched_at END
+    WHERE message_id = %s AND status IN ('dispatched', 'leased')"""
 _EXPIRED = f"""
     SELECT {columns(OverdueAttempt)} FROM attempts
     WHERE (status = 'leased' AND lease_expires_at <= clock_timestamp())
@@ -175,6 +179,10 @@ class Attempts:
     def forfeit(self, owner: str) -> int:
         """Let the leases of a process that is known to be dead expire now; returns how many there were."""
         return self._transaction.count(_FORFEIT, (owner,))
+
+    def forfeit_command(self, message_id: str) -> bool:
+        """Whoever carried this command out is known to have failed: the reaper need not wait. ``False``: it is closed."""
+        return self._transaction.count(_FORFEIT_COMMAND, (message_id,)) == 1
 
 
 def _identity(lease: Lease) -> Json:

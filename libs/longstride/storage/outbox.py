@@ -24,6 +24,8 @@ class OutboxMessage:
     wire: str
     tries: int = 0
     """Failed publications so far."""
+    reply_to: str | None = None
+    """The queue that waits for an answer to this message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,13 @@ class Backlog:
 
 
 _ADD = """
-    INSERT INTO outbox (id, message_id, carrier, routing_key, correlation_id, wire, not_before)
-    VALUES (%s, %s, %s, %s, %s, %s, coalesce(%s, now()))"""
+    INSERT INTO outbox (id, message_id, carrier, routing_key, correlation_id, reply_to, wire, not_before)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, coalesce(%s, now() + make_interval(secs => %s)))"""
 _CLAIM = f"""
     SELECT {columns(OutboxMessage)} FROM outbox
     WHERE not_before <= clock_timestamp() AND created_at <= clock_timestamp() - make_interval(secs => %s)
     ORDER BY created_at, id LIMIT %s FOR UPDATE SKIP LOCKED"""
+_DEFER = "UPDATE outbox SET not_before = clock_timestamp() + make_interval(secs => %s) WHERE id = ANY(%s)"
 _FAILED = "UPDATE outbox SET tries = tries + 1, error = %s, not_before = %s WHERE id = %s"
 _BACKLOG = """
     SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(not_before)), 0)::float8
@@ -64,10 +67,17 @@ class Outbox:
         routing_key: str,
         correlation_id: str | None = None,
         not_before: datetime | None = None,
+        *,
+        reply_to: str | None = None,
+        hold_s: float = 0.0,
     ) -> int:
-        """Promise to publish ``wire``, the encoded envelope; returns the row's id, for ``delete``."""
+        """Promise to publish ``wire``, the encoded envelope; returns the row's id, for ``delete``.
+
+        ``hold_s`` leaves the row to this process for so long: it is due for other relays after that.
+        """
         row_id = self._ids.take(self._transaction)
-        self._transaction.later(_ADD, (row_id, message_id, carrier, routing_key, correlation_id, wire, not_before))
+        row = (row_id, message_id, carrier, routing_key, correlation_id, reply_to, wire, not_before, hold_s)
+        self._transaction.later(_ADD, row)
         if self._notify:
             self._transaction.later("SELECT pg_notify(%s, '')", (CHANNEL,))
             self._notify = False
@@ -80,6 +90,10 @@ class Outbox:
         ``older_than_s`` leaves the fresh ones to the process that added them.
         """
         return self._transaction.rows(OutboxMessage, _CLAIM, (older_than_s, limit))
+
+    def defer(self, ids: Sequence[int], seconds: float) -> None:
+        """They are being published without waiting for the confirms here; due again after so long, unless deleted."""
+        self._transaction.later(_DEFER, (seconds, list(ids)))
 
     def delete(self, ids: Sequence[int]) -> None:
         """They are confirmed."""

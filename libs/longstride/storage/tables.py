@@ -161,9 +161,11 @@ class OutboxRow(Base):
     """From the column's own sequence; producers draw them in blocks, so ids are unique but not in commit order."""
     message_id: Mapped[str]
     carrier: Mapped[str]
-    """kombu (topic exchange), celery (a job), or reply (the default exchange)."""
+    """kombu (topic exchange), celery (a job), reply (a client's queue) or queue (one of ours, past the exchange)."""
     routing_key: Mapped[str]
     correlation_id: Mapped[str | None]
+    reply_to: Mapped[str | None]
+    """The queue that waits for an answer to this message."""
     wire: Mapped[str]
     """The encoded envelope."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
@@ -205,6 +207,9 @@ class TimerRow(Base):
     wire: Mapped[str]
     every_s: Mapped[float | None]
     """Set for a schedule: it is moved on instead of removed."""
+    correlation_id: Mapped[str | None]
+    reply_to: Mapped[str | None]
+    """The queue that waits for an answer to this message."""
 
 
 class DeadLetterRow(Base):

@@ -19,12 +19,16 @@ class DueTimer:
     wire: str
     """The envelope as it was set. A schedule's must be sent under a fresh message id, or the inbox drops the second."""
     every_s: float | None
+    correlation_id: str | None
+    reply_to: str | None
 
 
 _SET = """
-    INSERT INTO timers (key, due_at, carrier, routing_key, wire, every_s) VALUES (%s, %s, %s, %s, %s, %s)
+    INSERT INTO timers (key, due_at, carrier, routing_key, wire, every_s, correlation_id, reply_to)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
     ON CONFLICT (key) DO UPDATE SET due_at = excluded.due_at, carrier = excluded.carrier,
-        routing_key = excluded.routing_key, wire = excluded.wire, every_s = excluded.every_s"""
+        routing_key = excluded.routing_key, wire = excluded.wire, every_s = excluded.every_s,
+        correlation_id = excluded.correlation_id, reply_to = excluded.reply_to"""
 _DUE = f"""
     SELECT {columns(DueTimer)} FROM timers WHERE due_at <= clock_timestamp()
     ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED"""
@@ -42,7 +46,16 @@ class Timers:
         self._transaction = transaction
 
     def set(
-        self, key: str, due_at: datetime, carrier: str, routing_key: str, wire: str, every_s: float | None = None
+        self,
+        key: str,
+        due_at: datetime,
+        carrier: str,
+        routing_key: str,
+        wire: str,
+        every_s: float | None = None,
+        *,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
     ) -> None:
         """Send ``wire`` at ``due_at``, and every ``every_s`` seconds from then on; an earlier timer of this key is replaced.
 
@@ -51,7 +64,8 @@ class Timers:
         """
         if every_s is not None and every_s <= 0:
             raise ValueError(f"timer {key!r}: every_s must be positive, not {every_s}")
-        self._transaction.later(_SET, (key, due_at, carrier, routing_key, wire, every_s))
+        row = (key, due_at, carrier, routing_key, wire, every_s, correlation_id, reply_to)
+        self._transaction.later(_SET, row)
 
     def remove(self, key: str) -> None:
         """Forget a timer; nothing happens when there is none."""
