@@ -314,6 +314,10 @@ class RewardRow(Base):
     components: Mapped[list[Any]]
     source: Mapped[str]
     """checks or feedback."""
+    reason: Mapped[str] = mapped_column(server_default="")
+    """Why there is no value, or the person's comment."""
+    by: Mapped[str | None]
+    """Who gave the feedback."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 

@@ -2,15 +2,23 @@
 
 from collections.abc import Callable
 
+from longstride.storage.artifact_rows import ArtifactRows
 from longstride.storage.attempts import Attempts
+from longstride.storage.audit import Audit
 from longstride.storage.dead_letters import DeadLetters
 from longstride.storage.delivery_failures import DeliveryFailures
 from longstride.storage.events import Events
 from longstride.storage.id_block import IdBlock
 from longstride.storage.inbox import Inbox
 from longstride.storage.outbox import Outbox
+from longstride.storage.policies import Policies
+from longstride.storage.rewards import Rewards
+from longstride.storage.spans import Spans
+from longstride.storage.steps import Steps
 from longstride.storage.tasks import Tasks
 from longstride.storage.timers import Timers
+from longstride.storage.training_ledger import TrainingLedger
+from longstride.storage.trajectories import Trajectories
 from longstride.storage.transaction import Transaction
 from longstride.storage.workers import Workers
 
@@ -29,6 +37,14 @@ class UnitOfWork:
         self.timers = Timers(transaction)
         self.dead_letters = DeadLetters(transaction)
         self.delivery_failures = DeliveryFailures(transaction)
+        self.steps = Steps(transaction)
+        self.artifacts = ArtifactRows(transaction)
+        self.trajectories = Trajectories(transaction)
+        self.rewards = Rewards(transaction)
+        self.policies = Policies(transaction)
+        self.training_ledger = TrainingLedger(transaction)
+        self.audit = Audit(transaction)
+        self.spans = Spans(transaction)
         self.workers = Workers(transaction)
 
     def after_commit(self, callback: Callable[[], None]) -> None:

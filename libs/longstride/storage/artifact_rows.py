@@ -1,0 +1,82 @@
+"""Artifact rows: which objects the committed transactions refer to.
+
+Every object that something refers to has a row, written in the transaction that commits the reference; that is what
+the orphan collector goes by, and it never opens an object. So whoever stores objects that are reached only through
+another one (the blobs of a workspace's manifest, the weight files of a policy's) adds their rows too: those that
+the manifest before did not name.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from longstride.contracts.artifact import ArtifactRef
+from longstride.storage.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactEntry:
+    """One reference to an object."""
+
+    ref: ArtifactRef
+    session_id: str
+    kind: str
+    """workspace, blob, context, observation, tokens, trajectory, output, input, batch or policy."""
+    task_id: str | None = None
+    step: int | None = None
+    name: str | None = None
+    """The file name, for outputs."""
+    created_at: datetime | None = None
+    """Set by the database."""
+
+
+_ADD = """
+    INSERT INTO artifacts (key, sha256, size, media_type, session_id, kind, task_id, step, name)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"""
+_SELECT = "SELECT key, sha256, size, media_type, session_id, kind, task_id, step, name, created_at FROM artifacts"
+
+
+class ArtifactRows:
+    """The ``artifacts`` table."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    def add(self, entries: Iterable[ArtifactEntry]) -> None:
+        """Note references; the same one again is the same."""
+        self._transaction.many(_ADD, map(_values, entries))
+
+    def for_task(self, task_id: str, *, kind: str | None = None) -> list[ArtifactEntry]:
+        """What a task refers to, in the order it was committed."""
+        sql = f"{_SELECT} WHERE task_id = %(task)s AND (%(kind)s::text IS NULL OR kind = %(kind)s) ORDER BY id"
+        return self._transaction.rows(_entry, sql, {"task": task_id, "kind": kind})
+
+    def for_session(self, session_id: str) -> list[ArtifactEntry]:
+        """What a session refers to, in the order it was committed."""
+        return self._transaction.rows(_entry, f"{_SELECT} WHERE session_id = %s ORDER BY id", (session_id,))
+
+    def known(self, keys: Collection[str]) -> set[str]:
+        """Those of ``keys`` that something refers to."""
+        return set(self._transaction.values("SELECT DISTINCT key FROM artifacts WHERE key = ANY(%s)", (list(keys),)))
+
+
+def _values(entry: ArtifactEntry) -> tuple[object, ...]:
+    ref = entry.ref
+    object_columns = ref.key, ref.sha256, ref.size, ref.media_type
+    return *object_columns, entry.session_id, entry.kind, entry.task_id, entry.step, entry.name
+
+
+def _entry(
+    key: str,
+    sha256: str,
+    size: int,
+    media_type: str,
+    session_id: str,
+    kind: str,
+    task_id: str | None,
+    step: int | None,
+    name: str | None,
+    created_at: datetime,
+) -> ArtifactEntry:
+    ref = ArtifactRef(key=key, sha256=sha256, size=size, media_type=media_type)
+    return ArtifactEntry(ref, session_id, kind, task_id, step, name, created_at)
