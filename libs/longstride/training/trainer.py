@@ -16,14 +16,16 @@ from torch.optim import AdamW
 
 from longstride.contracts.model import Contract
 from longstride.learning.samples import Batch, Sample
+from longstride.learning.segment import Segment
 from longstride.training import losses
 from longstride.training.checkpoint import dump_optimizer, restore_optimizer
 from longstride.training.errors import UpdateRefused
 from longstride.training.gap import Gap, measure, require_agreement
 from longstride.training.learner import Learner, Score
 from longstride.training.losses import Counts
+from longstride.training.probe import SEQUENCES, Probe
 from longstride.training.recipe import Recipe
-from longstride.training.rows import Rows, micro_batches, rows_of
+from longstride.training.rows import Rows, collate, micro_batches, rows_of
 
 
 class Metrics(Contract):
@@ -124,6 +126,13 @@ class Trainer:
         return dump_optimizer(self._optimizer, self.learner.module)
 
     @torch.no_grad()
+    def probe(self, batch: Batch) -> Probe:
+        """The batch's shortest segments as the current weights score them."""
+        rows = sorted(rows_of(batch.samples), key=lambda row: len(row.segment.ids))[:SEQUENCES]
+        scored = self.learner.score(collate(rows)).logprobs
+        return Probe(segments=tuple(_rescored(row.segment, logp) for row, logp in zip(rows, scored, strict=True)))
+
+    @torch.no_grad()
     def _anchor(self, batch: Batch) -> tuple[list[Minibatch], Gap, float]:
         """Score everything under the base weights, and require that they are those that sampled."""
         hands = self._deal(batch)
@@ -221,6 +230,10 @@ def _adamw(parameters: list[nn.Parameter], recipe: Recipe) -> AdamW:
         eps=recipe.epsilon,
         weight_decay=recipe.weight_decay,
     )
+
+
+def _rescored(segment: Segment, logprobs: Tensor) -> Segment:
+    return segment.model_copy(update={"logprobs": tuple(logprobs[: len(segment.ids)].tolist())})
 
 
 def _sampled(pairs: Iterable[tuple[Rows, Tensor]]) -> Tensor:

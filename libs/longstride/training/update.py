@@ -67,6 +67,7 @@ def update_policy(
             version=command.base_version + 1,
             created_at=created_at,
             optimizer=trainer.optimizer_state(),
+            probe=trainer.probe(batch),
             lineage=_lineage(command, batch, base, recipe, metrics),
         )
     return manifest.published(ref), manifest

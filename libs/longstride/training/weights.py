@@ -19,6 +19,7 @@ from longstride.contracts.envelope import explain
 from longstride.contracts.model import Contract
 from longstride.contracts.v1.events import PolicyPublished
 from longstride.training.errors import WeightsRefused
+from longstride.training.probe import Probe
 
 SESSION = "policies"
 """Policies belong to no session; their objects lie under this one."""
@@ -60,6 +61,8 @@ class Manifest(Contract):
     """Weights, config, tokenizer: the directory that a policy loads, all of it."""
     optimizer: ArtifactRef | None = None
     """AdamW's moments, for the next update; engines do not need them."""
+    probe: ArtifactRef | None = None
+    """JSON of ``training.probe.Probe``: what an engine must reproduce before it serves the version."""
     lineage: Lineage | None = None
     """``None`` for a version from outside: the one that ships, or an import."""
     created_at: datetime
@@ -103,6 +106,7 @@ def publish(
     version: int,
     created_at: datetime,
     optimizer: bytes | None = None,
+    probe: Probe | None = None,
     lineage: Lineage | None = None,
 ) -> tuple[Manifest, ArtifactRef]:
     """Store a policy's directory and its manifest.
@@ -113,6 +117,7 @@ def publish(
         directory: plain files only; all of them are published.
         created_at: when the version was asked for, not the clock: see above.
         optimizer: state for the next update.
+        probe: what an engine must reproduce.
         lineage: ``None`` for a version from outside.
 
     Returns:
@@ -122,12 +127,16 @@ def publish(
         WeightsRefused: the directory is empty or holds something other than plain files.
     """
     files = tuple(_store(path, artifacts) for path in _plain_files(directory))
-    state = None if optimizer is None else artifacts.put(optimizer, session=SESSION, kind="optimizer")
     manifest = Manifest(
-        policy=policy, version=version, files=files, optimizer=state, lineage=lineage, created_at=created_at
+        policy=policy,
+        version=version,
+        files=files,
+        optimizer=None if optimizer is None else artifacts.put(optimizer, session=SESSION, kind="optimizer"),
+        probe=None if probe is None else _put_json(probe, "probe", artifacts),
+        lineage=lineage,
+        created_at=created_at,
     )
-    body = manifest.model_dump_json(exclude_none=True).encode()
-    return manifest, artifacts.put(body, session=SESSION, kind="manifest", media_type="application/json")
+    return manifest, _put_json(manifest, "manifest", artifacts)
 
 
 def open_manifest(ref: ArtifactRef, artifacts: Artifacts, *, policy: str, version: int) -> Manifest:
@@ -145,6 +154,20 @@ def open_manifest(ref: ArtifactRef, artifacts: Artifacts, *, policy: str, versio
             f"{ref.key} is the manifest of {manifest.policy}@{manifest.version}, not of {policy}@{version}"
         )
     return manifest
+
+
+def read_probe(manifest: Manifest, artifacts: Artifacts) -> Probe | None:
+    """What an engine must reproduce; ``None`` for a version from outside.
+
+    Raises:
+        WeightsRefused: the object is no probe.
+    """
+    if manifest.probe is None:
+        return None
+    try:
+        return Probe.model_validate_json(artifacts.get(manifest.probe))
+    except ValidationError as error:
+        raise WeightsRefused(f"{manifest.probe.key} is not a probe: {explain(error)}") from error
 
 
 def fetch(manifest: Manifest, artifacts: Artifacts, directory: Path) -> Path:
@@ -199,6 +222,10 @@ def _holds(path: Path, ref: ArtifactRef) -> bool:
         while block := content.read(1 << 20):
             digest.update(block)
     return digest.hexdigest() == ref.sha256
+
+
+def _put_json(body: Contract, kind: str, artifacts: Artifacts) -> ArtifactRef:
+    return artifacts.put(body.model_dump_json().encode(), session=SESSION, kind=kind, media_type="application/json")
 
 
 def _store(path: Path, artifacts: Artifacts) -> NamedArtifact:
