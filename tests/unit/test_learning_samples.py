@@ -2,6 +2,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from longstride.agent.events import ActionObserved, ActionProposed
@@ -161,6 +163,54 @@ def test_a_call_that_continues_an_earlier_one_repeats_its_context_unmasked_once(
     assert second.mask == (0, 0, 0, 1)
     assert second.logprobs == (0, 0, 0, -0.5)
     assert sum(s.trainable for s in (first, second)) == 3
+
+
+@st.composite
+def record_trees(draw) -> list[StoredRecord]:
+    """Records that each start anew or continue any earlier one."""
+    made: list[StoredRecord] = []
+    for index in range(draw(st.integers(1, 6))):
+        prefix = draw(st.sampled_from([None, *range(index)]))
+        prompt = draw(st.lists(st.integers(0, 99), min_size=1, max_size=3))
+        mask = draw(st.lists(st.integers(0, 1), min_size=1, max_size=3))
+        made.append(
+            stored(
+                str(index),
+                prompt,
+                [100 * (index + 1) + at for at in range(len(mask))],
+                prefix=None if prefix is None else str(prefix),
+                mask=mask,
+                logprobs=[-float(index + 1)] * len(mask),
+            )
+        )
+    return made
+
+
+@given(record_trees())
+def test_every_sampled_token_is_trained_once_after_the_context_it_was_sampled_in(made):
+    by_ref = {item.ref: item.record for item in made}
+
+    def context(record: TokenRecord) -> list[int]:
+        before = by_ref[record.prefix] if record.prefix else None
+        earlier = [*context(before), *before.output_ids] if before else []
+        return [*earlier, *record.prompt_ids]
+
+    expected = {
+        token: (context(item.record) + list(item.record.output_ids[:at]), logprob)
+        for item in made
+        for at, (token, logprob, chosen) in enumerate(
+            zip(item.record.output_ids, item.record.logprobs, item.record.mask, strict=True)
+        )
+        if chosen
+    }
+    trained = [
+        (segment.ids[at], (list(segment.ids[:at]), segment.logprobs[at]))
+        for segment in segments(made)
+        for at, chosen in enumerate(segment.mask)
+        if chosen
+    ]
+    assert len(trained) == len(expected)
+    assert dict(trained) == expected
 
 
 def test_a_missing_prefix_is_a_broken_chain():
