@@ -1,0 +1,141 @@
+"""``cancel``, ``pause``, ``resume``, ``message`` and ``approve``: words to a running task."""
+
+import getpass
+import time
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import typer
+from pydantic import ValidationError
+
+from longstride.client.cli.options import Json, TaskId
+from longstride.client.connect import Deployment, connect
+from longstride.client.errors import UsageProblem
+from longstride.client.port import DEFAULT_TENANT
+from longstride.client.screen import units
+from longstride.client.screen.console import say, show, show_json
+from longstride.client.step_view import history
+from longstride.contracts.envelope import explain
+from longstride.contracts.model import Contract
+from longstride.contracts.v1.commands import ApproveAction, CancelTask, MessageTask, PauseTask, ResumeTask
+from longstride.storage.tasks import TaskHead
+
+EFFECT_S = 5.0
+"""How long to look for the effect before saying only that it was asked for."""
+POLL_S = 0.05
+M = TypeVar("M", bound=Contract)
+
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
+
+
+def cancel(task: TaskId, reason: Reason = None, json: Json = False) -> None:
+    """End a task as cancelled, whatever it is doing; a tool call that runs is killed.
+
+    Example:
+
+      longstride cancel 3f9a12bc --reason "wrong file"
+    """
+    command = CancelTask(reason=reason) if reason else CancelTask()
+    _steer(task, lambda _: command, lambda head: head.ended_at is not None, json)
+
+
+def pause(task: TaskId, json: Json = False) -> None:
+    """Park a task after the call in flight; its clock stops and it holds no worker.
+
+    Example:
+
+      longstride pause 3f9a12bc
+    """
+    _steer(task, lambda _: PauseTask(), lambda head: head.status == "parked", json)
+
+
+def resume(task: TaskId, json: Json = False) -> None:
+    """Go on with a paused task.
+
+    Example:
+
+      longstride resume 3f9a12bc
+    """
+    _steer(task, lambda _: ResumeTask(), lambda head: head.status == "running", json)
+
+
+def message(
+    task: TaskId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.")],
+    json: Json = False,
+) -> None:
+    """Tell a running task something; the agent reads it before its next step.
+
+    Example:
+
+      longstride message 3f9a12bc "The amounts are in cents."
+    """
+    _steer(task, lambda _: _valid(MessageTask, text=text), None, json)
+
+
+def approve(
+    task: TaskId,
+    step: Annotated[int | None, typer.Option("--step", metavar="N", help="Of the action (the one that waits).")] = None,
+    deny: Annotated[bool, typer.Option("--deny", help="Refuse it; the agent is told and goes on.")] = False,
+    reason: Reason = None,
+    json: Json = False,
+) -> None:
+    """Decide an action that waits for a person.
+
+    Examples:
+
+      longstride approve 3f9a12bc --step 2
+
+      longstride approve 3f9a12bc --step 2 --deny --reason "not on a Friday"
+    """
+
+    def decide(deployment: Deployment, head: TaskHead) -> ApproveAction:
+        waiting = history(event for _, event in deployment.reader.events(head.id)).last
+        if waiting is None or waiting.status != "waiting" or step not in (None, waiting.number):
+            which = f"step {step}" if step else "no step"
+            raise UsageProblem(f"{which} of {units.short(head.id)} does not wait for approval")
+        return _valid(ApproveAction, step=waiting.number, approved=not deny, reason=reason or "", by=getpass.getuser())
+
+    with connect(say) as deployment:
+        head = deployment.reader.find(task)
+        command = decide(deployment, head)
+        deployment.client.send(command, head.id, tenant=head.tenant)
+        _report(_settled(deployment, head, lambda now: now.version > head.version), command, json)
+
+
+def _valid(model: type[M], **fields: object) -> M:
+    try:
+        return model(**fields)
+    except ValidationError as error:
+        raise UsageProblem(explain(error)) from error
+
+
+def _steer(
+    name: str, command: Callable[[Deployment], Contract], done: Callable[[TaskHead], bool] | None, json: bool
+) -> None:
+    with connect(say) as deployment:
+        sent = command(deployment)
+        if not deployment.readable:
+            deployment.client.send(sent, name, tenant=DEFAULT_TENANT)
+            return
+        head = deployment.reader.find(name)
+        if head.ended_at is not None:
+            raise UsageProblem(f"{units.short(head.id)} has ended: {head.status}")
+        deployment.client.send(sent, head.id, tenant=head.tenant)
+        _report(_settled(deployment, head, done) if done else head, sent, json)
+
+
+def _settled(deployment: Deployment, head: TaskHead, done: Callable[[TaskHead], bool]) -> TaskHead:
+    """The task once the effect shows, or as it is after a while: a call in flight may take its time."""
+    deadline = time.monotonic() + EFFECT_S
+    while not done(head) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        head = deployment.reader.head(head.id)
+    return head
+
+
+def _report(head: TaskHead, sent: Contract, json: bool) -> None:
+    if json:
+        show_json({"task_id": head.id, "status": head.status, "sent": sent.model_dump(mode="json")})
+    else:
+        show(f"{units.short(head.id)}  {head.status}")

@@ -1,0 +1,221 @@
+"""A task as the command line describes it: the options of ``run`` and ``submit``."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from longstride.client.connect import Deployment
+from longstride.client.errors import UsageProblem
+from longstride.client.input_files import InputFiles
+from longstride.client.port import DEFAULT_TENANT, TaskHandle
+from longstride.contracts.envelope import MessageError, explain
+from longstride.contracts.ids import new_id
+from longstride.contracts.v1.commands import SubmitTask
+from longstride.contracts.v1.limits import SandboxLimits
+
+WORK, LIMITS, POLICY, PLACE = "What to do", "Limits", "Who thinks", "Where it belongs"
+GROUP_TEMPERATURE = 1.0
+"""Siblings that sampled greedily would all be the same."""
+
+
+def _opt(*names: str, panel: str, help: str, metavar: str | None = None, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=panel, help=help, metavar=metavar, show_default=False, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What the options said, before any file is read."""
+
+    instruction: str
+    inputs: list[str]
+    fields: dict[str, Any]
+    """Of ``SubmitTask``."""
+    tenant: str
+    session: str
+    group: int
+    json: bool
+
+    def publish(self, deployment: Deployment) -> list[TaskHandle]:
+        """Read and upload the inputs, then publish: one task, or ``group`` siblings.
+
+        Raises:
+            UsageProblem: the task is not sound.
+            ClientError: it cannot be published.
+        """
+        disk_mb = self.fields["sandbox"].get("disk_mb", SandboxLimits().disk_mb)
+        bodies = [self._task(()).model_dump(), *self._siblings()]  # refuse what is unsound before anything is uploaded
+        files = InputFiles(deployment.artifacts if self.inputs else None, self.session, disk_mb).of(self.inputs)
+        return [self._publish(deployment, self._task(files, **changes)) for changes in bodies[1:]]
+
+    def _siblings(self) -> list[dict[str, Any]]:
+        if self.group == 1:
+            return [{}]
+        sampling = {"temperature": GROUP_TEMPERATURE, **self.fields["sampling"]}
+        seed, group_id, key = sampling.get("seed"), new_id("group"), self.fields.get("idempotency_key")
+        return [
+            {
+                "group_id": group_id,
+                "sampling": sampling if seed is None else {**sampling, "seed": seed + index},
+                "idempotency_key": key and f"{key}/{index}",
+            }
+            for index in range(self.group)
+        ]
+
+    def _task(self, inputs: tuple[Any, ...], **changes: Any) -> SubmitTask:
+        try:
+            return SubmitTask.model_validate(
+                {"instruction": self.instruction, **self.fields, "inputs": inputs, **changes}
+            )
+        except ValidationError as error:
+            raise UsageProblem(f"not a task: {explain(error)}") from error
+
+    def _publish(self, deployment: Deployment, task: SubmitTask) -> TaskHandle:
+        try:
+            return deployment.client.submit(task, tenant=self.tenant, session_id=self.session)
+        except (MessageError, ValidationError) as error:
+            raise UsageProblem(str(error)) from error
+
+
+def _described(
+    instruction: Annotated[
+        str, typer.Argument(metavar="INSTRUCTION", help="What to do, in words; - reads it from stdin.")
+    ],
+    input: Annotated[
+        list[str] | None,
+        _opt(
+            "--input",
+            "-i",
+            panel=WORK,
+            metavar="FILE[:PATH]",
+            help="A file for the workspace, at PATH. Repeat for more.",
+        ),
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        _opt(
+            "--check",
+            "-c",
+            panel=WORK,
+            metavar="CMD",
+            help="A shell command that passes with exit code 0; the answer is in $LONGSTRIDE_ANSWER. Repeat for more.",
+        ),
+    ] = None,
+    expect: Annotated[
+        str | None, _opt("--expect", panel=WORK, metavar="TEXT", help="The answer must be this text.")
+    ] = None,
+    expect_number: Annotated[
+        float | None, _opt("--expect-number", panel=WORK, metavar="N", help="The answer must be this number.")
+    ] = None,
+    tool: Annotated[
+        list[str] | None, _opt("--tool", panel=WORK, metavar="NAME", help="Allow this tool alone. Repeat for more.")
+    ] = None,
+    approve: Annotated[
+        str, _opt("--approve", panel=WORK, metavar="never|unsafe|always", help="Which actions wait for a person.")
+    ] = "never",
+    steps: Annotated[int | None, _opt("--steps", panel=LIMITS, metavar="N", help="Steps at most (30).")] = None,
+    tokens: Annotated[
+        int | None, _opt("--tokens", panel=LIMITS, metavar="N", help="Tokens of all model calls at most (200000).")
+    ] = None,
+    cost: Annotated[float | None, _opt("--cost", panel=LIMITS, metavar="USD", help="Money at most.")] = None,
+    timeout: Annotated[
+        float | None, _opt("--timeout", panel=LIMITS, metavar="SECONDS", help="Running time at most (3600).")
+    ] = None,
+    step_timeout: Annotated[
+        float | None,
+        _opt("--step-timeout", panel=LIMITS, metavar="SECONDS", help="Time of one tool call at most (120)."),
+    ] = None,
+    memory: Annotated[
+        int | None, _opt("--memory", panel=LIMITS, metavar="MB", help="Memory of a tool call at most (512).")
+    ] = None,
+    disk: Annotated[
+        int | None, _opt("--disk", panel=LIMITS, metavar="MB", help="What the workspace holds at most (256).")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        _opt("--policy", "-p", panel=POLICY, metavar="NAME", help="builtin, builtin@7, local:PATH or remote:URL."),
+    ] = None,
+    track: Annotated[
+        str, _opt("--track", panel=POLICY, metavar="fast|deep", help="Which deployment serves the calls.")
+    ] = "fast",
+    temperature: Annotated[
+        float | None, _opt("--temperature", panel=POLICY, metavar="T", help="0 is greedy (0; 1 with --group).")
+    ] = None,
+    seed: Annotated[int | None, _opt("--seed", panel=POLICY, metavar="N", help="Of the sampling.")] = None,
+    group: Annotated[
+        int,
+        _opt(
+            "--group",
+            panel=POLICY,
+            metavar="N",
+            help="Sibling rollouts of the same task, for learning.",
+            min=1,
+            max=256,
+        ),
+    ] = 1,
+    priority: Annotated[int, _opt("--priority", panel=PLACE, metavar="0-9", help="9 goes first (5).")] = 5,
+    key: Annotated[
+        str | None,
+        _opt("--key", panel=PLACE, metavar="TEXT", help="Idempotency key: the same key gives the same task."),
+    ] = None,
+    concurrency_key: Annotated[
+        str | None, _opt("--concurrency-key", panel=PLACE, metavar="TEXT", help="Tasks of one key run one at a time.")
+    ] = None,
+    session: Annotated[
+        str | None, _opt("--session", panel=PLACE, metavar="ID", help="The session that owns it (a new one).")
+    ] = None,
+    tenant: Annotated[
+        str, _opt("--tenant", panel=PLACE, metavar="NAME", help="Whose it is; tenants take turns.")
+    ] = DEFAULT_TENANT,
+    json: Annotated[bool, typer.Option("--json", help="JSON for programs; JSON Lines while following.")] = False,
+) -> Submission:
+    """The template of every command that publishes a task."""
+    fields = {
+        "checks": _checks(check or [], expect, expect_number),
+        "tools": tuple(tool) if tool else None,
+        "approvals": approve,
+        "limits": _given(steps=steps, tokens=tokens, cost_usd=cost, wall_clock_s=timeout, step_timeout_s=step_timeout),
+        "sandbox": _given(memory_mb=memory, disk_mb=disk),
+        "policy": policy,
+        "track": track,
+        "sampling": _given(temperature=temperature, seed=seed),
+        "priority": priority,
+        "idempotency_key": key,
+        "concurrency_key": concurrency_key,
+    }
+    told = sys.stdin.read() if instruction == "-" else instruction
+    return Submission(told, input or [], fields, tenant, session or new_id("session"), group, json)
+
+
+def takes_task(command: Callable[[Submission], None]) -> Callable[..., None]:
+    """A command with the options of a task, which gets what they said."""
+
+    @wraps(_described)
+    def described(**options: Any) -> None:
+        command(_described(**options))
+
+    described.__name__, described.__doc__ = command.__name__, command.__doc__
+    described.__signature__ = inspect.signature(_described).replace(return_annotation=None)  # type: ignore[attr-defined]
+    described.__annotations__ = {**_described.__annotations__, "return": None}
+    return described
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _checks(commands: list[str], expect: str | None, number: float | None) -> list[dict[str, Any]]:
+    names = ["command"] if len(commands) == 1 else [f"command {i}" for i in range(1, len(commands) + 1)]
+    checks: list[dict[str, Any]] = [
+        {"kind": "command", "name": name, "run": run} for name, run in zip(names, commands, strict=True)
+    ]
+    if expect is not None:
+        checks.append({"kind": "answer", "name": "answer", "equals": expect})
+    if number is not None:
+        checks.append({"kind": "answer", "name": "number", "number": number})
+    return checks

@@ -1,0 +1,67 @@
+"""``longstride tasks``: the list of them."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from longstride.client.cli.options import Json
+from longstride.client.connect import connect
+from longstride.client.errors import UsageProblem
+from longstride.client.screen import units
+from longstride.client.screen.console import cell, say, show, show_json
+from longstride.storage.tasks import TaskHead
+
+STATUSES = ("queued", "running", "parked", "succeeded", "failed", "cancelled")
+STYLES = {"succeeded": "good", "failed": "bad", "cancelled": "mend", "parked": "mend", "running": "name"}
+
+
+def tasks(
+    status: Annotated[str | None, typer.Option(metavar="STATUS", help=" | ".join(STATUSES))] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Of this session alone.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Of this tenant alone.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="How many.")] = 20,
+    json: Json = False,
+) -> None:
+    """List tasks, the newest first.
+
+    Examples:
+
+      longstride tasks --status running
+
+      longstride tasks -n 500 --json | jq '.[] | select(.reward == 0) | .id'
+    """
+    if status is not None and status not in STATUSES:
+        raise UsageProblem(f"--status {status!r} is none of {', '.join(STATUSES)}")
+    with connect(say) as deployment, deployment.reader.transaction() as uow:
+        heads = uow.tasks.list(status=status, tenant=tenant, session_id=session, limit=limit)
+    if json:
+        show_json([asdict(head) for head in heads])
+    elif heads:
+        show(table(heads))
+    else:
+        say('no tasks; the first one: longstride run "Write hello into hello.txt, then submit."')
+
+
+def table(heads: list[TaskHead]) -> Table:
+    """Tasks, one a row."""
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False, header_style="faint", border_style="faint")
+    for name in ("task", "status"):
+        grid.add_column(name, no_wrap=True)
+    for name in ("reward", "steps", "tokens", "age"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    grid.add_column("instruction", ratio=1, no_wrap=True, overflow="ellipsis")
+    for head in heads:
+        grid.add_row(
+            Text(units.short(head.id), "name"),
+            Text(head.status, STYLES.get(head.status, "")),
+            units.reward(head.reward),
+            str(head.steps),
+            f"{head.input_tokens + head.output_tokens:,}",
+            units.ago(head.created_at),
+            cell(head.instruction),
+        )
+    return grid

@@ -1,0 +1,146 @@
+"""The embedded stack: one process of its own that outlives the command which started it."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from longstride.client.errors import ClientError, Unreachable
+
+START_S = 90.0
+"""A first start makes a database; slow disks take their time."""
+STOP_S = 30.0
+POLL_S = 0.05
+LOG_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStack:
+    """What ``stack.json`` says."""
+
+    pid: int
+    database_url: str
+    artifacts: Path
+    """The folder of the artifact store."""
+    started_at: str
+    """ISO 8601."""
+    incarnation: str
+    version: str
+
+
+class EmbeddedStack:
+    """The stack of one home folder: ``stack.lock`` is held while it lives, ``stack.json`` says where it is reached."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home.expanduser().absolute()
+        self.log = self.home / "stack.log"
+
+    def running(self) -> RunningStack | None:
+        """The live stack; a ``stack.json`` whose process is gone counts for nothing."""
+        try:
+            raw = json.loads((self.home / "stack.json").read_text())
+            stack = RunningStack(**{**raw, "artifacts": Path(raw["artifacts"])})
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise ClientError(
+                f"{self.home / 'stack.json'} cannot be read ({error}); remove it and try again"
+            ) from error
+        return stack if _alive(stack.pid) and self._locked() else None
+
+    def up(self, say: Callable[[str], None], timeout_s: float = START_S) -> RunningStack:
+        """Start the stack unless it runs; callers at the same time end up with the same one.
+
+        Raises:
+            Unreachable: it did not come up; the text holds the end of its log.
+        """
+        running = self.running()
+        if running is not None:
+            return running
+        say(f"starting the embedded stack in {self.home}")
+        child = self._spawn()
+        # Reaps the child whenever it ends, so that it does not stay a zombie of this process.
+        threading.Thread(target=child.wait, daemon=True).start()
+        return self._wait_ready(child, time.monotonic() + timeout_s)
+
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        self.home.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "services.embedded", "--home", str(self.home)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+            )
+
+    def _wait_ready(self, child: "subprocess.Popen[bytes]", deadline: float) -> RunningStack:
+        while time.monotonic() < deadline:
+            stack = self.running()
+            if stack is not None:
+                return stack
+            # A child that ended has lost the race for the lock to another start, which is then waited for, or has failed.
+            if child.poll() is not None and not self._locked():
+                raise self._failed(f"it ended with exit code {child.returncode}")
+            time.sleep(POLL_S)
+        if child.poll() is None:
+            child.terminate()
+        raise self._failed("it was not ready in time")
+
+    def _failed(self, why: str) -> Unreachable:
+        tail = "".join(f"\n  {line}" for line in self.log_tail())
+        return Unreachable(f"the embedded stack did not start: {why}. The end of {self.log}:{tail or ' (empty)'}")
+
+    def log_tail(self, lines: int = LOG_LINES) -> list[str]:
+        """The last lines of the log."""
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - 64 * 1024))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+
+    def down(self, timeout_s: float = STOP_S) -> RunningStack | None:
+        """Ask the stack to drain and end, and wait for it; returns what ran.
+
+        Raises:
+            ClientError: it has not ended in time.
+        """
+        stack = self.running()
+        if stack is None:
+            return None
+        os.kill(stack.pid, signal.SIGTERM)
+        deadline = time.monotonic() + timeout_s
+        while _alive(stack.pid) and self._locked():
+            if time.monotonic() > deadline:
+                raise ClientError(f"the stack (pid {stack.pid}) still drains after {timeout_s:g} s; see {self.log}")
+            time.sleep(POLL_S)
+        return stack
+
+    def _locked(self) -> bool:
+        """Whether a stack holds this home. Only asked when one is thought to live, as asking takes the lock for a moment."""
+        try:
+            with (self.home / "stack.lock").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            return False
+        return False
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,94 @@
+"""Files of this machine as inputs of a task: small text inside the message, anything else in the artifact store."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from longstride.client.errors import UsageProblem
+from longstride.contracts.v1.input_file import InputFile
+
+if TYPE_CHECKING:
+    from longstride.storage.artifacts import Artifacts
+
+INLINE_BYTES = 1024
+"""Longer text becomes an object where there is a store, as messages are small."""
+MESSAGE_BYTES = 32 * 1024
+"""Text that may travel inside the message where there is no store."""
+MEBIBYTE = 1024 * 1024
+
+
+class InputFiles:
+    """Reads and, where needed, uploads."""
+
+    def __init__(self, artifacts: "Artifacts | None", session: str, most_mb: int) -> None:
+        """``most_mb``: mebibytes that the task's workspace holds."""
+        self._artifacts, self._session, self._most = artifacts, session, most_mb * MEBIBYTE
+
+    def of(self, arguments: list[str]) -> tuple[InputFile, ...]:
+        """``["orders.csv", "data/a.bin:raw/a.bin"]``: each a file, and after a colon where the workspace has it.
+
+        Raises:
+            UsageProblem: a file that is missing, no file, unreadable or too large, or two at one place.
+        """
+        pairs = [_split(argument) for argument in arguments]
+        total = sum(_size(source) for source, _ in pairs)
+        if total > self._most:
+            raise UsageProblem(
+                f"the inputs are {total / MEBIBYTE:.1f} MiB together; a workspace holds {self._most // MEBIBYTE} MiB"
+                " (--disk MB gives it more)"
+            )
+        files = [self._input(source, path) for source, path in pairs]
+        paths = [file.path for file in files]
+        for twice in {path for path in paths if paths.count(path) > 1}:
+            raise UsageProblem(f"two inputs would be {twice!r} in the workspace; name another place: FILE:path")
+        return tuple(files)
+
+    def _input(self, source: Path, path: str) -> InputFile:
+        try:
+            data = source.read_bytes()
+        except OSError as error:
+            raise UsageProblem(f"input {str(source)!r} cannot be read: {error.strerror}") from error
+        text = _text(data)
+        if text is not None and len(data) <= (MESSAGE_BYTES if self._artifacts is None else INLINE_BYTES):
+            return _checked(path, text=text)
+        if self._artifacts is None:
+            what = f"is {len(data):,} bytes" if text is not None else "is binary"
+            raise UsageProblem(
+                f"input {str(source)!r} {what} and needs an artifact store: set LONGSTRIDE_S3_ENDPOINT, _ACCESS_KEY,"
+                " _SECRET_KEY and _BUCKET"
+            )
+        _checked(path, text="")
+        media_type = "application/octet-stream" if text is None else "text/plain"
+        ref = self._artifacts.put(data, session=self._session, kind="input", media_type=media_type)
+        return _checked(path, ref=ref)
+
+
+def _split(argument: str) -> tuple[Path, str]:
+    whole = Path(argument)
+    name, colon, place = argument.rpartition(":")
+    if not colon or whole.exists():
+        return whole, whole.name
+    return Path(name), place
+
+
+def _size(source: Path) -> int:
+    if not source.exists():
+        raise UsageProblem(f"input {str(source)!r} does not exist (looked in {Path.cwd()})")
+    if not source.is_file():
+        raise UsageProblem(f"input {str(source)!r} is not a file; name each file with an --input of its own")
+    return source.stat().st_size
+
+
+def _checked(path: str, **content: object) -> InputFile:
+    try:
+        return InputFile.model_validate({"path": path, **content})
+    except ValueError as error:
+        raise UsageProblem(f"{path!r} cannot be a place in the workspace: give a relative path without '..'") from error
+
+
+def _text(data: bytes) -> str | None:
+    """UTF-8 without NUL, which neither JSON columns nor people can take; else ``None``."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text

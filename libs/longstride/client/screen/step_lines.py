@@ -1,0 +1,130 @@
+"""A step as lines of text: what was done, what came of it, and what both took."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from longstride.agent.events import Ended
+from longstride.client.screen import units
+from longstride.client.screen.safe import one_line
+from longstride.client.screen.symbols import Symbols
+from longstride.client.step_view import StepView
+from longstride.contracts.v1.action import Action, CheckResult, Observation
+from longstride.contracts.v1.events import TaskEnded
+
+TOOL = 13
+"""Columns of a tool's name; results and notes are indented to the same column."""
+RIGHT = 19
+"""Columns at the right edge for tokens and time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepLines:
+    """Lays steps out for a width."""
+
+    width: int
+    marks: Symbols
+
+    def proposed(self, step: StepView) -> Iterator[Text]:
+        """The policy has answered."""
+        if step.new_plan:
+            yield self._note("plan", "   ".join(f"{i} {item}" for i, item in enumerate(step.new_plan, 1)), "faint")
+        if step.action and step.action.thought:
+            yield self._note("thought", step.action.thought, "faint italic")
+        cost = f"{units.tokens(step.model_usage.tokens)}  {units.seconds(step.model_s):>7}"
+        if step.action is None:
+            yield self._row(step, "bad", "not an action", step.text, cost)
+            yield self._note(self.marks.hint, step.format_error or "", "bad")
+        else:
+            yield self._row(step, "strong", step.action.tool, arguments(step.action), cost)
+
+    def _row(self, step: StepView, style: str, name: str, text: str, cost: str) -> Text:
+        mark = (self.marks.mend, "mend") if step.corrects else (self.marks.step, "faint")
+        head = Text.assemble((f"{step.number:>4} ", "faint"), mark, " ", (f"{one_line(name):<{TOOL}} ", style))
+        head.append(one_line(text))
+        return self._aligned(head, cost)
+
+    def _aligned(self, left: Text, right: str) -> Text:
+        room = max(20, self.width - RIGHT - 1)
+        left.truncate(room, overflow="ellipsis")
+        left.append(" " * (room - cell_len(left.plain)))
+        return left.append(f"{right:>{RIGHT}}", "faint")
+
+    def _note(self, name: str, text: str, style: str) -> Text:
+        line = Text.assemble(" " * 7, (f"{name:<{TOOL}} ", "faint"), (one_line(text), style))
+        line.truncate(self.width, overflow="ellipsis")
+        return line
+
+    def waiting(self, step: StepView) -> Iterator[Text]:
+        """A person is asked."""
+        yield self._result(self.marks.wait, "mend", "waiting", step.question or "for approval", "")
+
+    def decided(self, step: StepView) -> Iterator[Text]:
+        """A person has answered."""
+        yield self._note("", step.decision or "", "mend")
+
+    def observed(self, step: StepView) -> Iterator[Text]:
+        """The action's result, its checks, and what the planner read in them."""
+        seen = step.observation
+        assert seen is not None, "only shown once observed"
+        good = seen.status == "ok"
+        mark, style = (self.marks.good, "good") if good else (self.marks.bad, "bad")
+        label = seen.status + (f" exit {seen.exit_code}" if seen.exit_code and not good else "")
+        yield self._result(mark, style, label, gist(seen), units.seconds(step.tool_s))
+        yield from (self.check(result) for result in step.checks)
+        if step.reflection and not step.checks:
+            yield self._note(self.marks.hint, step.reflection, "mend")
+
+    def _result(self, mark: str, style: str, label: str, text: str, cost: str) -> Text:
+        head = Text.assemble(" " * 5, (mark, style), " ", (f"{label:<{TOOL}} ", style))
+        head.append(one_line(text), "" if style == "good" else style)
+        return self._aligned(head, cost)
+
+    def check(self, result: CheckResult) -> Text:
+        """One check of a submission."""
+        mark, style = (self.marks.good, "good") if result.passed else (self.marks.bad, "bad")
+        told = result.error or result.detail or ("passed" if result.passed else "failed")
+        partly = f"  {result.score:.2f}" if 0 < result.score < 1 else ""
+        return self._note("check", f"{mark} {result.name}  {told}{partly}", style)
+
+    def delegated(self, step: StepView) -> Iterator[Text]:
+        """The parts that other agents work on."""
+        for part in step.subtasks:
+            needs = f"  after {', '.join(part.after)}" if part.after else ""
+            yield self._note(part.name, f"{units.short(part.task_id)}  {part.instruction}{needs}", "")
+
+    def note(self, name: str, text: str, style: str = "") -> Text:
+        """A remark between steps."""
+        return self._note(name, text, style)
+
+    def ended(self, end: Ended | TaskEnded, answer: str | None) -> Iterator[Text]:
+        """How the task ended."""
+        style = {"succeeded": "good", "failed": "bad"}.get(end.outcome, "mend")
+        mark = self.marks.good if end.outcome == "succeeded" else self.marks.bad
+        line = Text.assemble(" " * 5, (f"{mark} {end.outcome:<{TOOL}} ", f"{style} bold"))
+        told = [end.reason.replace("_", " ")]
+        told += [f"answer {one_line(answer, 200)}"] if answer else []
+        told += [f"reward {units.reward(end.reward)}"] if end.reward is not None else []
+        line.append(f" {self.marks.dot} ".join(told))
+        yield line
+        if end.detail and end.outcome != "succeeded":
+            yield Text.assemble(" " * 7, " " * (TOOL + 1), (one_line(end.detail), style))
+
+
+def arguments(action: Action) -> str:
+    """A single argument alone, several as ``name=value``."""
+    if len(action.arguments) == 1:
+        return str(next(iter(action.arguments.values())))
+    return "  ".join(f"{name}={value!s}" for name, value in action.arguments.items())
+
+
+def gist(seen: Observation) -> str:
+    """The line of an output that says most: the first of a result, the last of a failure, as tracebacks end with it."""
+    lines = [line.strip() for line in seen.text.splitlines() if line.strip()]
+    if not lines:
+        return seen.limit or ("(no output)" if seen.status == "ok" else "")
+    if seen.status != "ok":
+        return f"{seen.limit}: {lines[-1]}" if seen.limit else lines[-1]
+    return lines[0] + (f"   (+{len(lines) - 1} lines)" if len(lines) > 1 else "")
