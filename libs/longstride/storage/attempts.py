@@ -74,6 +74,7 @@ class OverdueAttempt:
 _DISPATCH = """
     INSERT INTO attempts (task_id, step, phase, attempt, status, message_id, command)
     VALUES (%s, %s, %s, %s, 'dispatched', %s, %s)"""
+_LAST = "SELECT coalesce(max(attempt), 0) FROM attempts WHERE task_id = %s AND step = %s AND phase = %s"
 _CLAIM = """
     UPDATE attempts SET status = 'leased', owner = %(owner)s, generation = generation + 1,
         leased_at = clock_timestamp(), lease_expires_at = clock_timestamp() + make_interval(secs => %(ttl_s)s)
@@ -123,6 +124,11 @@ class Attempts:
             AlreadyExists: this attempt, or one of this message, was dispatched; at the latest at the commit.
         """
         self._transaction.later(_DISPATCH, (task_id, step, phase, attempt, message_id, Jsonb(command)))
+
+    def last(self, task_id: str, step: int, phase: Phase) -> int:
+        """The number of the latest attempt; 0 when there was none."""
+        number: int = self._transaction.value(_LAST, (task_id, step, phase))
+        return number
 
     def claim(self, message_id: str, owner: str, ttl_s: float) -> Claim:
         """Take the lease of the command ``message_id`` for ``owner``, or learn why not.

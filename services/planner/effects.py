@@ -1,0 +1,121 @@
+"""Carrying out what a transition decided, inside its transaction: rows, messages, timers. Objects come first."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from longstride.agent.decision import (
+    Abandon,
+    Decision,
+    Dispatch,
+    Reply,
+    Send,
+    SetDeadline,
+    Settle,
+    Store,
+)
+from longstride.contracts.envelope import Envelope
+from longstride.contracts.v1.commands import ExpireTask
+from longstride.contracts.v1.events import TaskEnded
+from longstride.messaging.address import address_of
+from longstride.messaging.outbox import Outbox
+from longstride.observability.propagation import stamped
+from longstride.storage.artifacts import ArtifactStore
+from longstride.storage.tasks import TaskHead
+from longstride.storage.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What an effect needs: the transaction, the task's head, the decision, and the message that caused it."""
+
+    uow: UnitOfWork
+    outbox: Outbox
+    head: TaskHead
+    decision: Decision
+    cause: Envelope
+
+
+def store_objects(decision: Decision, artifacts: ArtifactStore) -> None:
+    """Write the decision's objects. Called before anything is committed: an orphan is harmless, a dangling reference is not."""
+    for effect in decision.effects:
+        if isinstance(effect, Store):
+            session, kind, _ = effect.ref.key.split("/")
+            ref = artifacts.put(effect.data, session=session, kind=kind, media_type=effect.ref.media_type)
+            assert ref == effect.ref, "an object's reference depends on its content alone"
+
+
+def carry_out(scene: Scene) -> None:
+    """Write the rows of every effect, in order."""
+    for effect in scene.decision.effects:
+        EFFECTS[type(effect)](scene, effect)
+
+
+def _dispatch(scene: Scene, effect: Dispatch) -> None:
+    """A command to a worker, under the next attempt of its step's phase."""
+    step, phase, task = effect.command.step, effect.phase, scene.decision.task
+    attempt = 1 + _attempts_before(scene, effect)
+    envelope = _envelope(scene, effect.command, task.id).model_copy(update={"attempt": attempt})
+    scene.uow.attempts.dispatch(task.id, step, phase, attempt, envelope.message_id, envelope.model_dump(mode="json"))
+    scene.outbox.post(scene.uow, envelope)
+
+
+def _attempts_before(scene: Scene, effect: Dispatch) -> int:
+    """Only an action that waited for approval has been dispatched before."""
+    if effect.phase == "generate" or not scene.decision.task.approved:
+        return 0
+    return scene.uow.attempts.last(scene.decision.task.id, effect.command.step, effect.phase)
+
+
+def _settle(scene: Scene, effect: Settle) -> None:
+    scene.uow.attempts.settle(scene.decision.task.id, effect.step, effect.phase)
+
+
+def _abandon(scene: Scene, effect: Abandon) -> None:
+    scene.uow.attempts.abandon(scene.decision.task.id)
+
+
+def _send(scene: Scene, effect: Send) -> None:
+    scene.outbox.post(scene.uow, _envelope(scene, effect.message, effect.task_id))
+
+
+def _reply(scene: Scene, effect: Reply) -> None:
+    if scene.head.reply_to:
+        envelope = _envelope(scene, effect.message, scene.head.id)
+        scene.outbox.reply(scene.uow, envelope, scene.head.reply_to, scene.head.correlation_id)
+
+
+def _deadline(scene: Scene, effect: SetDeadline) -> None:
+    key = f"deadline:{scene.head.id}"
+    if effect.seconds is None:
+        return scene.uow.timers.remove(key)
+    envelope, due = (
+        _envelope(scene, ExpireTask(), scene.head.id),
+        scene.decision.now + timedelta(seconds=effect.seconds),
+    )
+    address = address_of(envelope)
+    return scene.uow.timers.set(key, due, address.carrier, address.routing_key, envelope.encode().decode())
+
+
+def _stored(scene: Scene, effect: Store) -> None:
+    """Already written, by ``store_objects``."""
+
+
+def _envelope(scene: Scene, message: Any, task_id: str) -> Envelope:
+    """A message about a task, caused by the one in hand; the client learns the trace id with the outcome."""
+    if isinstance(message, TaskEnded) and scene.head.traceparent:
+        message = message.model_copy(update={"trace_id": scene.head.traceparent.split("-")[1]})
+    about = {"task_id": task_id, "session_id": scene.head.session_id, "tenant": scene.head.tenant}
+    return stamped(scene.cause.follow(message, traceparent=scene.head.traceparent, **about))
+
+
+EFFECTS: Mapping[type, Callable[[Scene, Any], None]] = {
+    Store: _stored,
+    Dispatch: _dispatch,
+    Settle: _settle,
+    Abandon: _abandon,
+    Send: _send,
+    Reply: _reply,
+    SetDeadline: _deadline,
+}
