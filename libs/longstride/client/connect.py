@@ -13,7 +13,7 @@ from longstride.client.settings import ClientSettings, load
 if TYPE_CHECKING:
     from longstride.client.port import TaskClient
     from longstride.client.reader import Reader
-    from longstride.storage.artifacts import Artifacts
+    from longstride.storage.artifacts import ArtifactStore
 
 BROKER_PATIENCE_S = 15.0
 
@@ -79,16 +79,16 @@ class Deployment:
         return OutboxClient(self.reader)
 
     @cached_property
-    def artifacts(self) -> "Artifacts | None":
+    def artifacts(self) -> "ArtifactStore | None":
         """The artifact store; ``None`` when none is configured."""
         if self.embedded:
-            from longstride.storage.artifacts import DiskArtifacts
+            from longstride.storage.disk import DiskArtifacts
 
             return DiskArtifacts(self.stack.artifacts)
         return self._bucket() if self.settings.s3_endpoint else None
 
-    def _bucket(self) -> "Artifacts":
-        from longstride.storage.artifacts import MinioArtifacts
+    def _bucket(self) -> "ArtifactStore":
+        from longstride.storage.minio_artifacts import MinioArtifacts
 
         settings = self.settings
         if settings.s3_endpoint is None or settings.s3_access_key is None or settings.s3_secret_key is None:

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longstride.client.errors import UsageProblem
+from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.input_file import InputFile
 
 if TYPE_CHECKING:
-    from longstride.storage.artifacts import Artifacts
+    from longstride.storage.artifacts import ArtifactStore
 
 INLINE_BYTES = 1024
 """Longer text becomes an object where there is a store, as messages are small."""
@@ -19,7 +20,7 @@ MEBIBYTE = 1024 * 1024
 class InputFiles:
     """Reads and, where needed, uploads."""
 
-    def __init__(self, artifacts: "Artifacts | None", session: str, most_mb: int) -> None:
+    def __init__(self, artifacts: "ArtifactStore | None", session: str, most_mb: int) -> None:
         """``most_mb``: mebibytes that the task's workspace holds."""
         self._artifacts, self._session, self._most = artifacts, session, most_mb * MEBIBYTE
 
@@ -58,8 +59,16 @@ class InputFiles:
             )
         _checked(path, text="")
         media_type = "application/octet-stream" if text is None else "text/plain"
-        ref = self._artifacts.put(data, session=self._session, kind="input", media_type=media_type)
-        return _checked(path, ref=ref)
+        return _checked(path, ref=self._uploaded(self._artifacts, data, media_type))
+
+    def _uploaded(self, artifacts: "ArtifactStore", data: bytes, media_type: str) -> ArtifactRef:
+        from longstride.client.failures import translated
+
+        try:
+            with translated():
+                return artifacts.put(data, session=self._session, kind="input", media_type=media_type)
+        except ValueError as error:
+            raise UsageProblem(str(error)) from error
 
 
 def _split(argument: str) -> tuple[Path, str]:

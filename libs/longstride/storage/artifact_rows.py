@@ -1,12 +1,10 @@
 """Artifact rows: which objects the committed transactions refer to.
 
-Every object that something refers to has a row, written in the transaction that commits the reference; that is what
-the orphan collector goes by, and it never opens an object. So whoever stores objects that are reached only through
-another one (the blobs of a workspace's manifest, the weight files of a policy's) adds their rows too: those that
-the manifest before did not name.
+A row is written in the transaction that commits the reference. What is reached only through such an object (a
+workspace's blobs, a policy's weight files) may go without; the orphan collector finds it and adds its row.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -42,9 +40,20 @@ class ArtifactRows:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
 
-    def add(self, entries: Iterable[ArtifactEntry]) -> None:
-        """Note references; the same one again is the same."""
-        self._transaction.many(_ADD, map(_values, entries))
+    def add(
+        self,
+        ref: ArtifactRef,
+        *,
+        session_id: str,
+        kind: str,
+        task_id: str | None = None,
+        step: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Note a reference; the same one again is the same."""
+        self._transaction.later(
+            _ADD, (ref.key, ref.sha256, ref.size, ref.media_type, session_id, kind, task_id, step, name)
+        )
 
     def for_task(self, task_id: str, *, kind: str | None = None) -> list[ArtifactEntry]:
         """What a task refers to, in the order it was committed."""
@@ -58,12 +67,6 @@ class ArtifactRows:
     def known(self, keys: Collection[str]) -> set[str]:
         """Those of ``keys`` that something refers to."""
         return set(self._transaction.values("SELECT DISTINCT key FROM artifacts WHERE key = ANY(%s)", (list(keys),)))
-
-
-def _values(entry: ArtifactEntry) -> tuple[object, ...]:
-    ref = entry.ref
-    object_columns = ref.key, ref.sha256, ref.size, ref.media_type
-    return *object_columns, entry.session_id, entry.kind, entry.task_id, entry.step, entry.name
 
 
 def _entry(

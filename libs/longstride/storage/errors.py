@@ -45,6 +45,10 @@ class StorageUnavailable(StorageError):
     retryable = True
 
 
+class StorageRefused(StorageError):
+    """The artifact store works, but does not let us in."""
+
+
 class StorageFull(StorageError):
     """No room is left."""
 
