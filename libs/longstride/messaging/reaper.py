@@ -1,0 +1,190 @@
+"""The reaper: brings back what died on the way. It runs in every service, and any number of them agree by row locks."""
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from longstride.contracts.envelope import Envelope
+from longstride.contracts.ids import new_id
+from longstride.contracts.model import Contract
+from longstride.contracts.topology import TRACKS
+from longstride.contracts.v1.commands import ExecuteAction, Generate
+from longstride.contracts.v1.events import ActionExecuted, Generated
+from longstride.messaging.address import JOB_QUEUES
+from longstride.messaging.backoff import delay_s
+from longstride.messaging.bus import Bus
+from longstride.messaging.errors import BusUnavailable
+from longstride.messaging.loop import Loop
+from longstride.messaging.outbox import Outbox
+from longstride.messaging.queue_depth import QueueDepth
+from longstride.storage.attempts import OverdueAttempt
+from longstride.storage.database import Database
+from longstride.storage.unit_of_work import UnitOfWork
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 4
+SILENCE_S = 10.0
+"""How long a command or an answer may be silent while its queue is empty, before it is sent again."""
+LONG_SILENCE_S = 900.0
+"""The same, whatever waits in its queue."""
+STALE_S = 60.0
+"""After so long without a heartbeat a process is taken off the list of workers."""
+PRUNE_EVERY_S = 300.0
+KEEP = timedelta(days=3)
+"""How long the inbox remembers: longer than any message can be under way."""
+BATCH = 100
+
+
+class Reaper:
+    """Watches the open attempts.
+
+    - A lease that ran out: the command goes out again as the next attempt; after ``max_attempts`` its answer is made
+      here, with ``error`` set, so that the planner ends the task. A command that is ``unsafe`` to repeat is answered
+      with ``needs_review`` instead.
+    - A command that nobody claimed, or an answer that the planner has not taken: sent again, under the same id. That is
+      done soon when its queue is empty, so that it cannot be in there, and late in any case; a long queue is thus not
+      made longer.
+    - Processes that fell silent, and what the inbox need not remember any more.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        outbox: Outbox,
+        bus: Bus,
+        *,
+        unsafe: Callable[[Contract], bool],
+        max_attempts: int = MAX_ATTEMPTS,
+        silence_s: float = SILENCE_S,
+        every_s: float = 1.0,
+    ) -> None:
+        """
+        Args:
+            database: whose attempts.
+            outbox: for what is sent again.
+            bus: to look into the queues.
+            unsafe: whether a command, an ``ExecuteAction``, must not be run a second time.
+            max_attempts: of one phase of a step.
+            silence_s: see ``SILENCE_S``.
+            every_s: how often to look.
+        """
+        self._database = database
+        self._outbox = outbox
+        self._bus = bus
+        self._unsafe = unsafe
+        self._max_attempts = max_attempts
+        self._silence_s = silence_s
+        self._next_prune = time.monotonic() + PRUNE_EVERY_S
+        self._loop = Loop("reaper", self._step, every_s)
+        commands = [f"longstride.generate.{track}" for track in TRACKS] + [JOB_QUEUES["execute_action"]]
+        self._command_depths = [QueueDepth(bus, queue) for queue in commands]
+        self._answer_depths = [QueueDepth(bus, "longstride.planner")]
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why its thread ended, where it did."""
+        return self._loop.failure
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._loop.start()
+
+    def wake(self) -> None:
+        """Look now: somebody is known to have died."""
+        self._loop.wake()
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End after what is under way."""
+        self._loop.stop(timeout_s)
+        for depth in (*self._command_depths, *self._answer_depths):
+            depth.close()
+
+    def _step(self) -> None:
+        self.reap(LONG_SILENCE_S, LONG_SILENCE_S)
+        self.reap(
+            self._silence_s if _empty(self._command_depths) else LONG_SILENCE_S,
+            self._silence_s if _empty(self._answer_depths) else LONG_SILENCE_S,
+        )
+        self._forget_workers()
+        if time.monotonic() >= self._next_prune:
+            self._next_prune = time.monotonic() + PRUNE_EVERY_S
+            self._prune()
+
+    def reap(self, unclaimed_s: float, unsettled_s: float) -> int:
+        """Deal with what is overdue; returns how much that was."""
+        with self._database.begin() as uow:
+            overdue = uow.attempts.expired(BATCH, unclaimed_s, unsettled_s)
+            for attempt in overdue:
+                self._deal_with(uow, attempt)
+        return len(overdue)
+
+    def _deal_with(self, uow: UnitOfWork, attempt: OverdueAttempt) -> None:
+        name = f"{attempt.phase} of step {attempt.step} of {attempt.task_id}"
+        match attempt.status:
+            case "leased":
+                self._next_attempt(uow, attempt, name)
+            case "dispatched":
+                logger.warning("nobody has claimed %s: its command is sent again", name)
+                uow.attempts.touch(attempt)
+                self._outbox.post(uow, Envelope.model_validate(attempt.command))
+            case "answered":
+                logger.warning("the planner has not taken the answer to %s: it is sent again", name)
+                assert attempt.answer is not None
+                uow.attempts.touch(attempt)
+                self._outbox.post(uow, Envelope.model_validate(attempt.answer))
+
+    def _next_attempt(self, uow: UnitOfWork, attempt: OverdueAttempt, name: str) -> None:
+        command = Envelope.model_validate(attempt.command)
+        message = command.message()
+        uow.attempts.lose(attempt)
+        if isinstance(message, ExecuteAction) and self._unsafe(message):
+            logger.error("%s was interrupted and must not be repeated unseen: a person decides", name)
+            self._answer(uow, command, ActionExecuted(step=attempt.step, needs_review=True))
+        elif attempt.attempt >= self._max_attempts:
+            logger.error("%s has failed %d times: given up", name, attempt.attempt)
+            self._answer(uow, command, _poisoned(message, attempt))
+        else:
+            logger.warning("attempt %d at %s died with %s", attempt.attempt, name, attempt.owner)
+            self._dispatch(uow, attempt, command)
+
+    def _dispatch(self, uow: UnitOfWork, attempt: OverdueAttempt, command: Envelope) -> None:
+        number = attempt.attempt + 1
+        again = command.model_copy(
+            update={"message_id": new_id("msg"), "attempt": number, "occurred_at": datetime.now(UTC)}
+        )
+        wire = again.model_dump(mode="json", exclude_none=True)
+        uow.attempts.dispatch(attempt.task_id, attempt.step, attempt.phase, number, again.message_id, wire)
+        wait_s = delay_s(number - 3, first_s=1.0, limit_s=self._silence_s / 2) if number > 2 else 0.0
+        self._outbox.post(uow, again, datetime.now(UTC) + timedelta(seconds=wait_s) if wait_s else None)
+
+    def _answer(self, uow: UnitOfWork, command: Envelope, message: Contract) -> None:
+        self._outbox.post(uow, command.follow(message, attempt=command.attempt))
+
+    def _forget_workers(self) -> None:
+        with self._database.begin(durable=False) as uow:
+            for worker in uow.workers.stale(STALE_S):
+                logger.warning("%s %s has fallen silent", worker.service, worker.incarnation)
+                uow.attempts.forfeit(worker.incarnation)
+                uow.workers.retire(worker.incarnation)
+
+    def _prune(self) -> None:
+        with self._database.begin(durable=False) as uow:
+            uow.inbox.prune(KEEP)
+            uow.delivery_failures.prune(KEEP)
+
+
+def _poisoned(message: Any, attempt: OverdueAttempt) -> Contract:
+    reason = f"FAILED_POISON: {attempt.attempt} workers in a row died, hung or failed while carrying it out"
+    if isinstance(message, Generate):
+        return Generated(step=message.step, text="", error=reason, policy=message.policy or "default")
+    return ActionExecuted(step=attempt.step, error=reason)
+
+
+def _empty(depths: list[QueueDepth]) -> bool:
+    try:
+        return all(depth() == 0 for depth in depths)
+    except BusUnavailable:
+        return False

@@ -1,0 +1,143 @@
+"""Carrying out a leased command: claim, acknowledge, work, answer."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from longstride.contracts.envelope import Envelope, MessageError, decode
+from longstride.contracts.model import Contract
+from longstride.messaging.dead_letters import bury
+from longstride.messaging.delivery import Delivery
+from longstride.messaging.lease import HeldLease, Leases
+from longstride.messaging.outage import through_outages
+from longstride.storage.database import Database
+from longstride.storage.retry import retrying
+from longstride.storage.unit_of_work import UnitOfWork
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of a command."""
+
+    message: Contract
+    """The event that answers it."""
+    also: Callable[[UnitOfWork], object] | None = None
+    """What else commits with it, e.g. the rows of its artifacts. It may run more than once."""
+
+
+WorkHandler = Callable[[Envelope, Any, HeldLease], Answer | None]
+"""``handler(envelope, message, held)``. Watches ``held.lost`` and returns ``None`` when it gave up because of it."""
+
+Layer = Callable[[WorkHandler], WorkHandler]
+"""Middleware of work: spans, log fields, metrics."""
+
+
+class Worker:
+    """Carries out the commands of one service; ``worker(delivery)`` is a ``Consumer``'s handle.
+
+    The message is acknowledged as soon as its lease is in PostgreSQL, so no delivery is held while work goes on. From
+    then on the lease is what brings a lost command back. An error of the handler lets the lease run out: the reaper
+    makes it the next attempt, or gives up. While the database or the artifact store is away, the work is done again
+    from its start under the same lease, unless it is ``unsafe``.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[str, WorkHandler],
+        leases: Leases,
+        database: Database,
+        *,
+        unsafe: Callable[[Contract], bool] = lambda _message: False,
+        middleware: tuple[Layer, ...] = (),
+    ) -> None:
+        """
+        Args:
+            handlers: by message type.
+            leases: of this process.
+            database: where answers commit.
+            unsafe: whether a command must not be run twice. Its claim then survives a crash of the database server.
+            middleware: the first is the outermost.
+        """
+        self._handlers = {type_: _wrapped(handler, middleware) for type_, handler in handlers.items()}
+        self._leases = leases
+        self._database = database
+        self._unsafe = unsafe
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Do not wait for outages to end any more."""
+        self._stopped.set()
+
+    def __call__(self, delivery: Delivery) -> None:
+        """Deal with one delivery; when it cannot be claimed and ``stop`` was called, it goes back to its queue."""
+        if through_outages(lambda: self._receive(delivery), self._stopped, delivery.queue) is None:
+            delivery.requeue()
+
+    def _receive(self, delivery: Delivery) -> bool:
+        try:
+            envelope = self.understand(delivery.body)
+        except MessageError as error:
+            reason = str(error)
+            logger.warning("dead letter from %s: %s", delivery.queue, reason)
+            retrying(self._database, lambda uow: bury(uow, delivery, reason))
+        else:
+            self.carry_out(envelope, delivery.acknowledge)
+        return True
+
+    def understand(self, wire: bytes) -> Envelope:
+        """The command in a message.
+
+        Raises:
+            MessageError: it is none, or not one of ours.
+        """
+        envelope = decode(wire)
+        if envelope.type not in self._handlers:
+            raise MessageError(f"nobody here handles {envelope.type!r}; known: {', '.join(sorted(self._handlers))}")
+        return envelope
+
+    def carry_out(self, envelope: Envelope, acknowledge: Callable[[], object]) -> None:
+        """Claim, acknowledge, work, answer.
+
+        Raises:
+            StorageError: the lease could not be claimed, and nothing was acknowledged.
+        """
+        message = envelope.message()
+        with self._leases.hold(envelope, durable=self._unsafe(message)) as held:
+            acknowledge()
+            if held is not None:
+                self._work(envelope, message, held)
+
+    def _work(self, envelope: Envelope, message: Contract, held: HeldLease) -> None:
+        try:
+            answer = self._answer(envelope, message, held)
+            if answer is not None and not held.lost.is_set():
+                through_outages(lambda: self._commit(answer, held), held.lost, f"the answer to {envelope.message_id}")
+        except Exception:
+            logger.exception("attempt %d of %s failed: %s", envelope.attempt, envelope.type, envelope.message_id)
+
+    def _answer(self, envelope: Envelope, message: Contract, held: HeldLease) -> Answer | None:
+        handler = self._handlers[envelope.type]
+        if self._unsafe(message):
+            return handler(envelope, message, held)
+        return through_outages(
+            lambda: handler(envelope, message, held), held.lost, f"{envelope.type} {envelope.message_id}"
+        )
+
+    def _commit(self, answer: Answer, held: HeldLease) -> None:
+        envelope = held.envelope.follow(answer.message, attempt=held.envelope.attempt)
+
+        def commit(uow: UnitOfWork) -> None:
+            if held.answer(uow, envelope) and answer.also is not None:
+                answer.also(uow)
+
+        retrying(self._database, commit)
+
+
+def _wrapped(handler: WorkHandler, middleware: tuple[Layer, ...]) -> WorkHandler:
+    for layer in reversed(middleware):
+        handler = layer(handler)
+    return handler
