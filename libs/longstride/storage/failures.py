@@ -39,7 +39,7 @@ def translate(error: Exception) -> StorageError | None:
                 f"no database connection became free: {text}; raise pool_size or look for long transactions"
             )
         case _ if isinstance(error, _SCHEMA):
-            return SchemaMismatch(f"{text}; run the migrations (longstride.storage.migrations.upgrade)")
+            return SchemaMismatch(f"{text}; run the migrations (python -m longstride.storage.migrations upgrade)")
         case _ if isinstance(error, _CONTENTION):
             return Contention(text)
         case _ if isinstance(error, _UNAVAILABLE):
