@@ -18,8 +18,8 @@ from longstride.agent.decision import (
 from longstride.contracts.envelope import Envelope
 from longstride.contracts.v1.commands import ExpireTask
 from longstride.contracts.v1.events import TaskEnded
-from longstride.messaging.address import address_of
 from longstride.messaging.outbox import Outbox
+from longstride.messaging.timers import set_timer
 from longstride.observability.propagation import stamped
 from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.tasks import TaskHead
@@ -90,12 +90,8 @@ def _deadline(scene: Scene, effect: SetDeadline) -> None:
     key = f"deadline:{scene.head.id}"
     if effect.seconds is None:
         return scene.uow.timers.remove(key)
-    envelope, due = (
-        _envelope(scene, ExpireTask(), scene.head.id),
-        scene.decision.now + timedelta(seconds=effect.seconds),
-    )
-    address = address_of(envelope)
-    return scene.uow.timers.set(key, due, address.carrier, address.routing_key, envelope.encode().decode())
+    due = scene.decision.now + timedelta(seconds=effect.seconds)
+    return set_timer(scene.uow, key, due, _envelope(scene, ExpireTask(), scene.head.id))
 
 
 def _stored(scene: Scene, effect: Store) -> None:

@@ -28,6 +28,12 @@ class TrainingLedger:
         self._transaction.later(_CLAIM, values)
         return self._transaction.values(_HELD, (policy, batch_id, list(task_ids)))
 
+    def running(self, policy: str) -> str | None:
+        """The batch whose update has not published yet."""
+        sql = "SELECT batch_id FROM training_ledger WHERE policy = %s AND policy_version IS NULL LIMIT 1"
+        batch_id: str | None = self._transaction.value(sql, (policy,))
+        return batch_id
+
     def trained(self, policy: str, task_ids: Sequence[str]) -> set[str]:
         """Those of ``task_ids`` that some batch of ``policy`` holds."""
         sql = "SELECT task_id FROM training_ledger WHERE policy = %s AND task_id = ANY(%s)"

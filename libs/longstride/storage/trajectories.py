@@ -32,8 +32,10 @@ _NAMES = "task_id, session_id, tenant, policy, outcome, reason, ref, group_id, p
 _ADD = f"INSERT INTO trajectories ({_NAMES}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
 _SELECT = f"SELECT {_NAMES}, created_at FROM trajectories"
 _UNTRAINED = f"""
-    {_SELECT} t WHERE policy = %(policy)s AND policy_version IS NOT NULL
+    {_SELECT} t WHERE policy = %(policy)s AND policy_version >= %(least_version)s
       AND NOT EXISTS (SELECT FROM training_ledger l WHERE l.policy = t.policy AND l.task_id = t.task_id)
+      AND NOT EXISTS (
+          SELECT FROM tasks s WHERE s.tenant = t.tenant AND s.group_id = t.group_id AND s.outcome IS NULL)
       AND (SELECT r.value FROM rewards r WHERE r.task_id = t.task_id ORDER BY r.version DESC LIMIT 1) IS NOT NULL
     ORDER BY created_at, task_id LIMIT %(limit)s"""
 
@@ -60,9 +62,11 @@ class Trajectories:
         sql = f"{_SELECT} WHERE tenant = %s AND group_id = %s ORDER BY created_at, task_id"
         return self._transaction.rows(_stored, sql, (tenant, group_id))
 
-    def untrained(self, policy: str, limit: int) -> list[StoredTrajectory]:
-        """Trajectories of ``policy`` with token records and a reward that no update has claimed, oldest first."""
-        return self._transaction.rows(_stored, _UNTRAINED, {"policy": policy, "limit": limit})
+    def untrained(self, policy: str, limit: int, *, least_version: int = 0) -> list[StoredTrajectory]:
+        """Trajectories that an update may claim, oldest first: of ``policy`` from ``least_version`` on, with token records
+        and a reward, unclaimed, and with no sibling that still runs."""
+        wanted = {"policy": policy, "limit": limit, "least_version": least_version}
+        return self._transaction.rows(_stored, _UNTRAINED, wanted)
 
 
 def _stored(
