@@ -88,6 +88,7 @@ class TaskRow(Base):
         Index("ix_tasks_active", "tenant", "concurrency_key", postgresql_where=text("status IN ('running','parked')")),
         Index("ix_tasks_parent", "parent_task_id", postgresql_where=text("parent_task_id IS NOT NULL")),
         Index("ix_tasks_created", "created_at"),
+        Index("ix_tasks_group", "tenant", "group_id", postgresql_where=text("group_id IS NOT NULL")),
         {"postgresql_with": {"fillfactor": "70"}},
     )
 
