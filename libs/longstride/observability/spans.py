@@ -129,6 +129,28 @@ def current_traceparent() -> str | None:
     return str(SpanRef(context.trace_id, context.span_id, context.trace_flags)) if context.is_valid else None
 
 
+def finished_span(
+    name: SpanName,
+    target: str,
+    *,
+    parent: str | None,
+    started_ns: int,
+    ended_ns: int,
+    attributes: Attributes,
+    kind: Kind = "internal",
+    error: str | None = None,
+) -> None:
+    """A span of something that is over, such as a publication whose confirm came on another thread.
+
+    ``started_ns`` and ``ended_ns`` are Unix nanoseconds; ``error`` says what went wrong.
+    """
+    given = _given(attributes)
+    finished = tracer().start_span(f"{name} {target}", _context_of(parent), KINDS[kind], given, start_time=started_ns)
+    if error is not None:
+        finished.set_status(Status(StatusCode.ERROR, error))
+    finished.end(ended_ns)
+
+
 def set_attributes(span: Span, attributes: Attributes) -> None:
     """Add what only became known inside the span; ``None`` values are left out."""
     span.set_attributes(_given(attributes))
