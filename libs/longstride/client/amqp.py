@@ -178,7 +178,9 @@ class Handle:
         message = reply.message()
         self.task_id = reply.task_id or self.task_id
         if isinstance(message, TaskAccepted):
-            self._accepted = self._accepted or message
+            # A submission that was asked for again is answered as a duplicate of itself.
+            known_already = message.duplicate and self.task_id != self._request.task_id
+            self._accepted = self._accepted or TaskAccepted(duplicate=known_already)
         elif isinstance(message, TaskRejected):
             self._rejected = message
         elif isinstance(message, TaskEnded):

@@ -49,6 +49,13 @@ class Broker:
         """As far as is known."""
         return self._channel is not None and self._channel.is_open
 
+    @property
+    def product(self) -> str:
+        """What answers there, e.g. ``RabbitMQ 3.10.8 at localhost:5672``."""
+        properties = self._connection._impl.server_properties
+        found = " ".join(_told(properties.get(name)) for name in ("product", "version"))
+        return f"{found} at {self._parameters.host}:{self._parameters.port}"
+
     def connect(self, patience_s: float) -> None:
         """Connect, trying again for ``patience_s`` seconds.
 
@@ -161,7 +168,13 @@ def parameters(url: str) -> pika.URLParameters:
     return found
 
 
+def _told(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
 def _text(error: BaseException) -> str:
-    """pika's connection errors often hold only another error, or nothing."""
-    inner = error.args[0] if error.args and isinstance(error.args[0], BaseException) else None
-    return str(inner or error).strip() or type(inner or error).__name__
+    """pika's connection errors often hold only another error, or nothing: the innermost one speaks."""
+    inner = getattr(error, "exception", None) or (error.args[0] if error.args else None)
+    if isinstance(inner, BaseException):
+        return _text(inner)
+    return str(error).strip() or type(error).__name__

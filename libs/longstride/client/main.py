@@ -31,7 +31,7 @@ COMMANDS = (
     Entry("submit", "run", "submit", WORK, "Publish a task and print its id."),
     Entry("watch", "watch", "watch", WORK, "Follow running tasks, from their first step on."),
     Entry("tasks", "tasks", "tasks", SEE, "List tasks."),
-    Entry("show", "show", "show", SEE, "A task's steps, budget, artifacts and trace id."),
+    Entry("show", "show", "show_task", SEE, "A task's steps, budget, artifacts and trace id."),
     Entry("trace", "trace", "trace", SEE, "A task's spans as a tree."),
     Entry("artifacts", "artifacts", "artifacts", SEE, "List and fetch the files a task handed in."),
     Entry("cancel", "steering", "cancel", STEER, "End a task."),

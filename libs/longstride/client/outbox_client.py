@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
+from longstride.agent.transitions import task_ended
 from longstride.client.errors import NoAnswer, TaskRefused
 from longstride.client.port import DEFAULT_TENANT
 from longstride.client.reader import FIRST_POLL_S, LONGEST_POLL_S, Reader
 from longstride.contracts.envelope import Envelope, seal
-from longstride.contracts.flow import FLOW
 from longstride.contracts.ids import new_id
 from longstride.contracts.model import Contract
-from longstride.contracts.topology import queue_name, routing_key
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.events import TaskAccepted, TaskEnded
+from longstride.messaging.outbox import Outbox
 from longstride.storage.tasks import TaskHead
 
 
@@ -25,6 +25,7 @@ class OutboxClient:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
+        self._outbox = Outbox()
 
     def submit(
         self, task: SubmitTask, *, tenant: str = DEFAULT_TENANT, session_id: str | None = None
@@ -46,19 +47,11 @@ class OutboxClient:
         return envelope.message_id
 
     def _publish(self, envelope: Envelope) -> None:
-        carrier, key = _route(envelope.type)
-        wire = envelope.encode().decode()
         with self.reader.transaction() as uow:
-            uow.outbox.add(wire, envelope.message_id, carrier, key)
+            self._outbox.post(uow, envelope)
 
     def close(self) -> None:
         """Nothing of its own is held."""
-
-
-def _route(message_type: str) -> tuple[str, str]:
-    """A topic key for kombu; a job's queue for Celery."""
-    row = next(row for row in FLOW if row.message == message_type)
-    return row.carrier, routing_key(message_type) if row.carrier == "kombu" else queue_name(row)
 
 
 class OutboxHandle:
@@ -124,19 +117,10 @@ class OutboxHandle:
 
 def outcome_of(reader: Reader, head: TaskHead) -> TaskEnded:
     """What ``task_ended`` said of a task that has ended."""
-    task = reader.state(head)
-    assert task.outcome is not None
-    assert task.reason is not None
-    return TaskEnded(
-        outcome=task.outcome,
-        reason=task.reason,
-        detail=task.detail,
-        answer=task.answer,
-        steps=task.step,
-        usage=task.spent,
-        checks=task.checks,
-        reward=task.reward,
-        artifacts=task.artifacts,
-        last_seq=task.seq,
-        trace_id=head.traceparent.split("-")[1] if head.traceparent else None,
-    )
+    ended = task_ended(reader.state(head))
+    return ended.model_copy(update={"trace_id": trace_id(head)})
+
+
+def trace_id(head: TaskHead) -> str | None:
+    """The trace of a task, 32 hex digits."""
+    return head.traceparent.split("-")[1] if head.traceparent else None

