@@ -71,7 +71,7 @@ class Generate(Contract):
     """Ask the policy for the next action. One answer: ``generated``."""
 
     step: Annotated[int, Field(ge=1)]
-    policy: PolicyName | None
+    policy: PolicyName | None = None
     track: Track
     context: ContextHead
     tools: tuple[ToolName, ...]
@@ -87,7 +87,7 @@ class ExecuteAction(Contract):
     action: Action
     tools: tuple[ToolName, ...]
     """The tools this task may call."""
-    workspace: ArtifactRef | None
+    workspace: ArtifactRef | None = None
     """The workspace after the last committed step; ``None``: start from ``inputs``."""
     inputs: tuple[InputFile, ...] = ()
     limits: SandboxLimits

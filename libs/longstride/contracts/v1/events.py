@@ -118,7 +118,7 @@ class PolicyPublished(Contract):
 
     policy: str
     policy_version: Annotated[int, Field(ge=0)]
-    parent_version: int | None
+    parent_version: int | None = None
     manifest: ArtifactRef
     """JSON: the weight files with their hashes, the batch, the metrics."""
     batch_id: str | None = None
