@@ -39,6 +39,10 @@ class SchemaMismatch(StorageError):
     """The database's schema, or PostgreSQL itself, does not suit this build."""
 
 
+class CannotEmbed(StorageError):
+    """A private PostgreSQL cannot be run here."""
+
+
 class StorageUnavailable(StorageError):
     """The artifact store cannot be reached."""
 
