@@ -33,6 +33,14 @@ _ADD = """
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"""
 _SELECT = "SELECT key, sha256, size, media_type, session_id, kind, task_id, step, name, created_at FROM artifacts"
 
+_IN_FLIGHT = """
+    SELECT DISTINCT (regexp_matches(message, '[0-9a-f]{64}', 'g'))[1] FROM (
+        SELECT concat_ws(' ', command, answer) FROM attempts WHERE status IN ('dispatched', 'leased', 'answered')
+        UNION ALL SELECT wire FROM outbox
+        UNION ALL SELECT wire FROM timers
+        UNION ALL SELECT encode(body, 'escape') FROM dead_letters
+    ) AS messages(message)"""
+
 
 class ArtifactRows:
     """The ``artifacts`` table."""
@@ -63,6 +71,14 @@ class ArtifactRows:
     def for_session(self, session_id: str) -> list[ArtifactEntry]:
         """What a session refers to, in the order it was committed."""
         return self._transaction.rows(_entry, f"{_SELECT} WHERE session_id = %s ORDER BY id", (session_id,))
+
+    def under(self, prefix: str) -> list[ArtifactEntry]:
+        """References to objects whose key begins with ``prefix``, in the order they were committed."""
+        return self._transaction.rows(_entry, f"{_SELECT} WHERE starts_with(key, %s) ORDER BY id", (prefix,))
+
+    def in_flight(self) -> set[str]:
+        """The SHA-256 hashes that open attempts, unsent messages, timers and dead letters name."""
+        return set(self._transaction.values(_IN_FLIGHT))
 
     def known(self, keys: Collection[str]) -> set[str]:
         """Those of ``keys`` that something refers to."""

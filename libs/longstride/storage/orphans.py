@@ -4,19 +4,20 @@ An object is written before the transaction that refers to it commits; where tha
 collector keeps an object when
 
 - it is younger than the grace: its transaction may still come (``put`` makes an old object young again),
-- a row in ``artifacts`` refers to it, or
+- a row in ``artifacts`` refers to it,
+- a command, an answer, an outbox message, a timer or a dead letter in PostgreSQL names its hash: it is in flight, however
+  long the services have been down, or
 - a kept object of its session names its hash, as a workspace's manifest names its blobs and a policy's manifest its
   weight files. Such an object is *adopted*: it gets a row, so that it is looked up only once.
 
 What names nothing (``LEAVES``) is never read. Where a kept object that may name others cannot be read, nothing of its
-session is deleted. Sessions do not name each other's objects without a row of their own.
+session is deleted. A message that only the broker holds protects nothing: the grace must be longer than any queue.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 
 from longstride.contracts.artifact import ArtifactRef
 from longstride.storage.artifacts import REFRESH_AFTER, ArtifactStore, StoredObject
@@ -28,6 +29,8 @@ from longstride.storage.unit_of_work import UnitOfWork
 LEAVES = frozenset({"blob", "observation", "output", "input", "weights", "optimizer"})
 """Kinds whose objects name no others."""
 
+_KEY = re.compile(r"[^/]+/[^/]+/[0-9a-f]{64}")
+"""What the stores make; anything else in the bucket or folder is somebody else's and left alone."""
 _HASH = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
@@ -61,10 +64,9 @@ def collect_orphans(store: ArtifactStore, database: Database, older_than: timede
 
 def _collect(store: ArtifactStore, database: Database, before: datetime) -> Collected:
     result = Collected()
-    objects = sorted(store.list(), key=lambda found: found.key)
-    for session, found in groupby(objects, key=lambda found: found.key.split("/", 1)[0]):
-        old = {each.key: each for each in found if each.modified_at < before}
-        _Session(store, database, session).collect(old, before, result)
+    sessions = {found.key.split("/", 1)[0] for found in store.list() if _KEY.fullmatch(found.key)}
+    for session in sorted(sessions):
+        _Session(store, database, session).collect(before, result)
     return result
 
 
@@ -72,17 +74,21 @@ class _Session:
     def __init__(self, store: ArtifactStore, database: Database, name: str) -> None:
         self._store, self._database, self._name = store, database, name
 
-    def collect(self, old: dict[str, StoredObject], before: datetime, result: Collected) -> None:
-        candidates = {key: found for key, found in old.items() if key not in self._known(old)}
+    def collect(self, before: datetime, result: Collected) -> None:
+        listed = self._store.list(f"{self._name}/")
+        old = {found.key: found for found in listed if found.modified_at < before and _KEY.fullmatch(found.key)}
+        known = self._known(old)
+        candidates = {key: found for key, found in old.items() if key not in known}
         if not candidates:
             return
         try:
-            adopted = self._adopt(candidates)
+            in_flight, adopted = self._in_flight(candidates), self._adopted(candidates)
         except (ArtifactMissing, ArtifactCorrupt) as error:
             result.unreadable.append(str(error))
             return
+        self._add_rows(adopted)
         result.adopted += len(adopted)
-        for key in sorted(candidates.keys() - adopted):
+        for key in sorted(candidates.keys() - adopted.keys() - in_flight.keys()):
             if self._is_still_old(key, before) and not self._known([key]):
                 self._store.delete(key)
                 result.deleted += 1
@@ -91,26 +97,29 @@ class _Session:
     def _known(self, keys: Collection[str]) -> set[str]:
         return retrying(self._database, lambda uow: uow.artifacts.known(keys))
 
-    def _adopt(self, candidates: dict[str, StoredObject]) -> set[str]:
-        """Follow the names from the session's kept objects; returns the candidates that were reached."""
+    def _in_flight(self, candidates: dict[str, StoredObject]) -> dict[str, ArtifactRef]:
+        """The candidates that something in flight names, and what those name."""
+        named = retrying(self._database, lambda uow: uow.artifacts.in_flight())
+        roots = [_ref(found) for key, found in candidates.items() if _hash(key) in named]
+        return {ref.key: ref for ref in roots} | self._reached(roots, candidates)
+
+    def _adopted(self, candidates: dict[str, StoredObject]) -> dict[str, ArtifactRef]:
+        """The candidates that are reached from the objects with a row."""
+        entries = retrying(self._database, lambda uow: uow.artifacts.under(f"{self._name}/"))
+        roots = {entry.ref.key: entry.ref for entry in entries}
+        return self._reached(list(roots.values()), candidates)
+
+    def _reached(self, to_read: list[ArtifactRef], candidates: dict[str, StoredObject]) -> dict[str, ArtifactRef]:
         by_hash: dict[str, list[StoredObject]] = {}
         for found in candidates.values():
-            by_hash.setdefault(found.key.rsplit("/", 1)[-1], []).append(found)
-        adopted: set[str] = set()
-        to_read = list(self._roots())
+            by_hash.setdefault(_hash(found.key), []).append(found)
+        reached: dict[str, ArtifactRef] = {}
         while to_read:
             for digest in self._names(to_read.pop()):
-                for found in by_hash.pop(digest, ()):
-                    ref = ArtifactRef(key=found.key, sha256=digest, size=found.size)
-                    adopted.add(found.key)
-                    self._add_row(ref)
-                    to_read.append(ref)
-        return adopted
-
-    def _roots(self) -> Iterator[ArtifactRef]:
-        entries = retrying(self._database, lambda uow: uow.artifacts.for_session(self._name))
-        seen = {entry.ref.key: entry.ref for entry in entries}
-        yield from seen.values()
+                named = [_ref(found) for found in by_hash.pop(digest, ())]
+                reached.update((ref.key, ref) for ref in named)
+                to_read.extend(named)
+        return reached
 
     def _names(self, ref: ArtifactRef) -> set[str]:
         """The hashes that an object names."""
@@ -118,9 +127,10 @@ class _Session:
             return set()
         return {digest.decode() for digest in _HASH.findall(self._store.get(ref))}
 
-    def _add_row(self, ref: ArtifactRef) -> None:
+    def _add_rows(self, adopted: dict[str, ArtifactRef]) -> None:
         def add(uow: UnitOfWork) -> None:
-            uow.artifacts.add(ref, session_id=self._name, kind=_kind(ref.key))
+            for ref in adopted.values():
+                uow.artifacts.add(ref, session_id=self._name, kind=_kind(ref.key))
 
         retrying(self._database, add)
 
@@ -129,5 +139,13 @@ class _Session:
         return any(found.key == key and found.modified_at < before for found in self._store.list(key))
 
 
+def _ref(found: StoredObject) -> ArtifactRef:
+    return ArtifactRef(key=found.key, sha256=_hash(found.key), size=found.size)
+
+
+def _hash(key: str) -> str:
+    return key.rsplit("/", 1)[-1]
+
+
 def _kind(key: str) -> str:
-    return key.split("/")[-2] if key.count("/") >= 2 else ""
+    return key.split("/")[-2]

@@ -7,6 +7,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from longstride.contracts.artifact import ArtifactRef
+from longstride.storage.artifact_rows import ArtifactRows
 from longstride.storage.errors import VersionConflict
 from longstride.storage.transaction import Transaction
 
@@ -38,7 +39,7 @@ class Policies:
         self._transaction = transaction
 
     def publish(self, policy: PolicyVersion) -> bool:
-        """Publish a version; ``False``: the version of this batch, or this very version, is there already.
+        """Publish a version, and keep its manifest from the orphan collector; ``False``: the version of this batch, or this very version, is there already.
 
         Raises:
             VersionConflict: the version exists with another manifest or batch.
@@ -47,6 +48,8 @@ class Policies:
         manifest = Jsonb(p.manifest.model_dump(mode="json"))
         row = (p.name, p.version, manifest, p.parent_version, p.batch_id, Jsonb(p.metrics))
         if self._transaction.value(_PUBLISH, row):
+            session = p.manifest.key.split("/", 1)[0]
+            ArtifactRows(self._transaction).add(p.manifest, session_id=session, kind="policy")
             return True
         if p.batch_id is not None and self.by_batch(p.batch_id) is not None:
             return False

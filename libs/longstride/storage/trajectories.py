@@ -7,6 +7,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from longstride.contracts.artifact import ArtifactRef
+from longstride.storage.artifact_rows import ArtifactRows
 from longstride.storage.transaction import Transaction
 
 
@@ -47,11 +48,12 @@ class Trajectories:
         self._transaction = transaction
 
     def add(self, trajectory: StoredTrajectory) -> None:
-        """Keep a trajectory; the first of a task stays."""
+        """Keep a trajectory, and its object from the orphan collector; the first of a task stays."""
         t = trajectory
         ref = Jsonb(t.ref.model_dump(mode="json"))
         row = (t.task_id, t.session_id, t.tenant, t.policy, t.outcome, t.reason, ref, t.group_id, t.policy_version)
         self._transaction.later(_ADD, row)
+        ArtifactRows(self._transaction).add(t.ref, session_id=t.session_id, kind="trajectory", task_id=t.task_id)
 
     def get(self, task_id: str) -> StoredTrajectory | None:
         """A task's trajectory."""

@@ -181,6 +181,13 @@ def upgrade() -> None:
     )
     op.create_index("ix_tasks_created", "tasks", ["created_at"], unique=False)
     op.create_index(
+        "ix_tasks_group",
+        "tasks",
+        ["tenant", "group_id"],
+        unique=False,
+        postgresql_where=sa.text("group_id IS NOT NULL"),
+    )
+    op.create_index(
         "ix_tasks_parent",
         "tasks",
         ["parent_task_id"],
@@ -364,6 +371,7 @@ def downgrade() -> None:
     )
     op.drop_index("ix_tasks_queue", table_name="tasks", postgresql_where=sa.text("status = 'queued'"))
     op.drop_index("ix_tasks_parent", table_name="tasks", postgresql_where=sa.text("parent_task_id IS NOT NULL"))
+    op.drop_index("ix_tasks_group", table_name="tasks", postgresql_where=sa.text("group_id IS NOT NULL"))
     op.drop_index("ix_tasks_created", table_name="tasks")
     op.drop_index("ix_tasks_active", table_name="tasks", postgresql_where=sa.text("status IN ('running','parked')"))
     op.drop_table("tasks")
