@@ -1,0 +1,222 @@
+"""From a policy's name to a policy, loaded when it is first asked for.
+
+A name is ``builtin``, ``builtin@7`` (one version), ``scripted:PATH``, ``local:PATH`` or ``remote:URL``. torch is imported when a
+name needs it, and not before.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock, RLock
+from typing import NamedTuple
+
+from longstride.contracts.v1.events import PolicyPublished
+from longstride.policies.artifacts import Artifacts
+from longstride.policies.base import Policy, PolicyUnavailable
+
+BUILTIN_WEIGHTS = Path(__file__).parent / "builtin" / "weights"
+"""The versions that ship: ``v0``, ``v1``."""
+DEFAULT = "builtin"
+KEPT = 3
+"""Policies, and versions of builtin beside the current one, that stay loaded."""
+FORMS = "builtin, builtin@VERSION, scripted:PATH, local:PATH or remote:URL"
+
+_NAME = re.compile(r"builtin(?:@(?P<version>\d{1,9}))?|(?P<kind>scripted|local|remote)(?::(?P<where>.+))?", re.DOTALL)
+
+
+class PolicyName(NamedTuple):
+    """A name, taken apart."""
+
+    kind: str
+    where: str | None
+    version: int | None
+
+    @property
+    def family(self) -> str:
+        """The name without its version, as manifests and token records carry it."""
+        return self.kind if self.where is None else f"{self.kind}:{self.where}"
+
+
+def parse_name(name: str) -> PolicyName:
+    """Take a policy name apart.
+
+    Raises:
+        PolicyUnavailable: it is none; the text says what a name looks like.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise PolicyUnavailable(f"unknown policy {name[:200]!r}: a policy is {FORMS}")
+    kind, where, version = found["kind"] or "builtin", found["where"], found["version"]
+    if kind in ("scripted", "local") and not where:
+        raise PolicyUnavailable(f"{name[:200]!r} names no file: write {kind}:PATH")
+    return PolicyName(kind, where, None if version is None else int(version))
+
+
+@dataclass
+class _Served:
+    """The versions of one policy that this process knows."""
+
+    directories: dict[int, Path] = field(default_factory=dict)
+    current: int = -1
+    loaded: dict[int, Policy] = field(default_factory=dict)
+
+
+class PolicyRegistry:
+    """The policies of one process. Safe for threads: a version that is being swapped out finishes its calls."""
+
+    def __init__(
+        self,
+        *,
+        default: str = DEFAULT,
+        artifacts: Artifacts | None = None,
+        directory: Path | None = None,
+        builders: Mapping[str, Callable[[PolicyName], Policy]] | None = None,
+        torch_threads: int = 1,
+    ) -> None:
+        """Set up without loading anything.
+
+        Args:
+            default: what ``None`` resolves to.
+            artifacts: where published versions lie; without it ``publish`` cannot be called.
+            directory: of this machine, for the files of published versions.
+            builders: kind → how it is made, in place of the ones in ``BUILDERS``.
+            torch_threads: set for the process when the first builtin version is loaded. Two threads beside any other
+                load are slower than one.
+        """
+        self.default = default
+        self._artifacts, self._directory = artifacts, directory
+        self._builders = {**BUILDERS, **(builders or {})}
+        self._threads = torch_threads
+        self._others: OrderedDict[str, Policy] = OrderedDict()
+        self._builtin = _Served(directories=shipped())
+        self._builtin.current = max(self._builtin.directories, default=-1)
+        self._loading = RLock()
+        self._swap = Lock()
+
+    def resolve(self, name: str | None) -> Policy:
+        """The policy of a name; ``None`` is the default. Loads it on first use.
+
+        Raises:
+            PolicyUnavailable: an unknown name or version, or one that cannot be loaded; the text says which and why.
+        """
+        wanted = parse_name(name or self.default)
+        if wanted.kind == "builtin":
+            return self._version(self._builtin.current if wanted.version is None else wanted.version)
+        return self._other(wanted)
+
+    def publish(self, event: PolicyPublished) -> Policy:
+        """Serve a new version: fetched, loaded, and then swapped in at once. Calls in flight end on the old one.
+
+        A version at or below the current one can be named from now on, but does not become the current one.
+
+        Raises:
+            PolicyUnavailable: this process has no store, or the policy is not one that has versions here.
+            WeightsRefused, ArtifactMissing, ArtifactCorrupt: the version's files are not what its manifest says.
+        """
+        from longstride.training.weights import fetch, open_manifest
+
+        if event.policy != "builtin":
+            raise PolicyUnavailable(f"{event.policy} has no versions that are served here; only builtin has")
+        if self._artifacts is None or self._directory is None:
+            raise PolicyUnavailable("this process was started without a store for published versions")
+        manifest = open_manifest(event.manifest, self._artifacts, policy=event.policy, version=event.policy_version)
+        directory = fetch(manifest, self._artifacts, self._directory)
+        with self._loading:
+            self._builtin.directories[event.policy_version] = directory
+            self._builtin.loaded.pop(event.policy_version, None)
+            policy = self._version(event.policy_version)
+            with self._swap:
+                self._builtin.current = max(self._builtin.current, event.policy_version)
+        return policy
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions of ``builtin`` that can be named, ascending."""
+        return tuple(sorted(self._builtin.directories))
+
+    @property
+    def current(self) -> int:
+        """The version that ``builtin`` alone means."""
+        return self._builtin.current
+
+    def _version(self, version: int) -> Policy:
+        held = self._builtin.loaded.get(version)
+        if held is not None:
+            return held
+        with self._loading:
+            if version not in self._builtin.loaded:
+                self._builtin.loaded[version] = self._load(version)
+                self._forget_old(version)
+            return self._builtin.loaded[version]
+
+    def _load(self, version: int) -> Policy:
+        directory = self._builtin.directories.get(version)
+        if directory is None:
+            known = ", ".join(map(str, self.versions)) or "none"
+            raise PolicyUnavailable(f"builtin has no version {version} here; known are {known}")
+        return load_builtin(directory, version, self._threads)
+
+    def _forget_old(self, newest: int) -> None:
+        loaded = self._builtin.loaded
+        for version in [v for v in loaded if v not in (newest, self._builtin.current)][
+            : max(0, len(loaded) - KEPT - 1)
+        ]:
+            del loaded[version]
+
+    def _other(self, wanted: PolicyName) -> Policy:
+        with self._loading:
+            if wanted.family not in self._others:
+                self._others[wanted.family] = self._builders[wanted.kind](wanted)
+            self._others.move_to_end(wanted.family)
+            while len(self._others) > KEPT:
+                self._others.popitem(last=False)
+            return self._others[wanted.family]
+
+
+def shipped() -> dict[int, Path]:
+    """The versions of ``builtin`` that came with the package."""
+    return {int(path.name[1:]): path for path in BUILTIN_WEIGHTS.glob("v*") if (path / "config.json").is_file()}
+
+
+def load_builtin(directory: Path, version: int, threads: int = 1) -> Policy:
+    """Load builtin weights; imports torch.
+
+    Raises:
+        PolicyUnavailable: torch is missing, or the files are broken.
+    """
+    try:
+        import torch
+
+        from longstride.policies.builtin.policy import BuiltinPolicy
+    except ModuleNotFoundError as error:
+        raise PolicyUnavailable(f"builtin needs {error.name}: pip install 'longstride[model]'") from error
+    torch.set_num_threads(threads)
+    try:
+        return BuiltinPolicy.load(directory, version)
+    except ValueError as error:
+        raise PolicyUnavailable(f"builtin@{version} cannot be loaded: {error}") from error
+
+
+def _scripted(name: PolicyName) -> Policy:
+    from longstride.policies.scripted import Script, ScriptedPolicy
+
+    assert name.where is not None
+    return ScriptedPolicy(Script.read(Path(name.where)), name.family)
+
+
+def _local(name: PolicyName) -> Policy:
+    from longstride.policies.local import LocalPolicy
+
+    assert name.where is not None
+    return LocalPolicy.load(Path(name.where), name.family)
+
+
+def _remote(name: PolicyName) -> Policy:
+    from longstride.policies.remote import RemotePolicy
+
+    return RemotePolicy.configured(name.where)
+
+
+BUILDERS: Mapping[str, Callable[[PolicyName], Policy]] = {"scripted": _scripted, "local": _local, "remote": _remote}
