@@ -12,6 +12,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from longstride.observability.health import Health
 
+POLL_S = 0.1
+"""How soon the server notices that it is to stop."""
+
 
 class Endpoint:
     """A server in threads of its own.
@@ -33,7 +36,9 @@ class Endpoint:
         self.port: int = self._server.server_address[1]
         """The port it listens on, also when 0 was asked for."""
         _endpoints.add(self)
-        threading.Thread(target=self._server.serve_forever, name="metrics-endpoint", daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, args=(POLL_S,), name="metrics-endpoint", daemon=True
+        ).start()
 
     def close(self) -> None:
         """Stop serving."""

@@ -5,6 +5,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
+from longstride.observability import names
 from longstride.observability.context import log_fields
 from longstride.observability.redact import Redactor
 from longstride.observability.traceparent import SpanRef, parse
@@ -32,7 +33,7 @@ class LogLine:
     @property
     def attributes(self) -> dict[str, Any]:
         """All but the message, flat, for OTLP."""
-        stack = {"exception.stacktrace": self.stack} if self.stack else {}
+        stack: dict[str, str] = {names.EXCEPTION_STACKTRACE: self.stack} if self.stack else {}
         return {"logger": self.logger, **{key: _flat(value) for key, value in self.fields.items()}, **stack}
 
 

@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Literal, TextIO
 
 from longstride.observability.log_line import LogLine, log_line
 from longstride.observability.redact import Redactor
-from longstride.observability.settings import LogFormat
 
+LogFormat = Literal["auto", "json", "human"]
+"""``auto``: human lines on a terminal, JSON lines elsewhere."""
 Render = Callable[[LogLine], str]
 SILENCED = ("opentelemetry", "urllib3", "requests", "longstride.observability")
 """Loggers whose lines are not sent over OTLP: a failing receiver would feed itself."""

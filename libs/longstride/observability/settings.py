@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field, HttpUrl, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-LogFormat = Literal["auto", "json", "human"]
+from longstride.observability.logs import LogFormat
+
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 

@@ -65,6 +65,7 @@ def build(spans: Iterable[StoredSpan]) -> Node:
     for node in root.walk():
         node.children.sort(key=lambda child: (child.started_ns, child.name))
     root.ended_ns = max(node.ended_ns for node in root.walk())
+    root.detail = " ".join([*filter(None, [_task_id(distinct.values())]), f"{len(distinct)} spans"])
     return root
 
 
@@ -139,6 +140,10 @@ def _root(tops: Sequence[Node]) -> Node:
     return Node("(root span missing)", start, start)
 
 
+def _task_id(spans: Iterable[StoredSpan]) -> str | None:
+    return next((span.task_id for span in spans if span.task_id), None)
+
+
 def _segment(root: Node) -> int:
     assert root.span is not None
     segment = root.span.attributes[names.SEGMENT]
@@ -146,10 +151,11 @@ def _segment(root: Node) -> int:
 
 
 def _detail(span: StoredSpan) -> str:
-    """``in 512 out 40 builtin@3``: the attributes worth a line, in the order of ``_SHOWN``."""
+    """``in 512 out 40 v3``: the attributes worth a line, in the order of ``_SHOWN``."""
     facts = [label.format(_short(span.attributes[key])) for key, label in _SHOWN.items() if key in span.attributes]
     wrong = [span.status_detail or "failed"] if span.status == "error" else []
-    return " ".join([*wrong, *facts])
+    segment = span.attributes.get(names.SEGMENT)
+    return " ".join([*wrong, *facts, *([f"segment {segment}"] if segment else [])])
 
 
 def _short(value: object) -> str:
@@ -172,7 +178,6 @@ _SHOWN: dict[str, str] = {
     names.LOSS: "loss {}",
     names.COST_USD: "${}",
     names.ATTEMPT: "attempt {}",
-    names.SEGMENT: "segment {}",
 }
 
 # --- folding -----------------------------------------------------------------------------------------------------------
