@@ -95,13 +95,14 @@ class Database:
         Raises:
             StorageError: the retryable ones may be tried again from the start, see ``retrying``.
         """
-        with translated(), self._connection() as connection, connection.pipeline() as pipeline:
+        with translated, self._connection() as connection, connection.pipeline() as pipeline:
             transaction = Transaction(connection, pipeline)
             if not durable:
                 transaction.later("SET LOCAL synchronous_commit = off")
             uow = UnitOfWork(transaction, self._outbox_ids, self._notify_outbox)
             try:
                 yield uow
+                transaction.before_commit()
                 connection.commit()
             except BaseException:
                 _roll_back(connection)

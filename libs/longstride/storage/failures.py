@@ -1,7 +1,6 @@
 """PostgreSQL's failures as storage errors: the one place that reads SQLSTATEs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 import psycopg
 from psycopg import errors as pg
@@ -47,13 +46,17 @@ def translate(error: Exception) -> StorageError | None:
     return None
 
 
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raise PostgreSQL's failures as storage errors."""
-    try:
-        yield
-    except (psycopg.Error, exc.SQLAlchemyError) as error:
-        meaning = translate(error)
-        if meaning is None:
-            raise
-        raise meaning from error
+class Translated:
+    """``with translated:`` raises PostgreSQL's failures as storage errors. A class, since it is entered at every statement."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, psycopg.Error | exc.SQLAlchemyError) and (meaning := translate(error)) is not None:
+            raise meaning from error
+
+
+translated = Translated()

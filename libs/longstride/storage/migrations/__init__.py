@@ -60,7 +60,7 @@ def require_current(database: Database) -> None:
         SchemaMismatch: PostgreSQL is too old; the schema is missing, older or newer.
         DatabaseUnavailable: no database answers.
     """
-    with translated(), database.engine.connect() as connection:
+    with translated, database.engine.connect() as connection:
         _refuse_old_postgresql(connection)
         _refuse_newer(connection)
         current, head = _current(connection), _head()
@@ -75,7 +75,7 @@ def require_current(database: Database) -> None:
 @contextmanager
 def _exclusive(url: str) -> Iterator[Connection]:
     engine = create_engine(database_url(url), poolclass=NullPool, use_native_hstore=False)
-    with translated(), engine.begin() as connection:
+    with translated, engine.begin() as connection:
         _refuse_old_postgresql(connection)
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         yield connection
