@@ -38,6 +38,7 @@ class Postgres:
     stop_seconds = 20.0
 
     def __init__(self, folder: Path, ports: Mapping[str, int]) -> None:
+        self.litter: list[Path] = []
         self.home = folder / "postgres"
         self.data = self.home / "data"
         self.log = folder / "log" / "postgres.log"
@@ -85,7 +86,7 @@ class Postgres:
         except psycopg.OperationalError:
             return False
 
-    def ready_once(self) -> None:
+    def provide(self) -> None:
         import psycopg
 
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:

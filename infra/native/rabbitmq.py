@@ -28,6 +28,7 @@ class RabbitMQ:
     stop_seconds = 20.0
 
     def __init__(self, folder: Path, ports: Mapping[str, int]) -> None:
+        self.litter: list[Path] = []
         self.home = folder / "rabbitmq"
         self.log = folder / "log" / "rabbitmq.log"
         self._ports = ports
@@ -118,5 +119,5 @@ class RabbitMQ:
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
 
-    def ready_once(self) -> None:
+    def provide(self) -> None:
         """The default user and virtual host come from the configuration."""

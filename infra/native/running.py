@@ -21,6 +21,7 @@ class Running:
     def start(self) -> None:
         """Start the processes anew."""
         self._ending = False
+        self._started = time.monotonic()
         self._processes: list[subprocess.Popen[bytes]] = [command.start() for command in self.server.commands()]
 
     @property
@@ -31,6 +32,11 @@ class Running:
     def exit_code(self) -> int | None:
         """None while the server runs."""
         return self._main.poll()
+
+    @property
+    def seconds(self) -> float:
+        """Since its start."""
+        return time.monotonic() - self._started
 
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
@@ -58,6 +64,8 @@ class Running:
         for process in reversed(self._processes):
             process.kill()
             process.wait()
+        for file in self.server.litter:
+            file.unlink(missing_ok=True)
 
     def status(self) -> dict[str, Any]:
         return {"pid": self._main.pid, "exit_code": self.exit_code, "log": str(self.server.log)}

@@ -48,6 +48,8 @@ class Server(Protocol):
     """Ends it in good order."""
     stop_seconds: float
     """How long that may take before SIGKILL; every one of them keeps its data through that too."""
+    litter: list[Path]
+    """Files that it makes outside the stack's folder; removed after its end."""
 
     def prepare(self) -> None:
         """Write configuration and, the first time, an empty data folder."""
@@ -58,5 +60,5 @@ class Server(Protocol):
     def ready(self) -> bool:
         """Whether it serves requests now; asked again and again after each start."""
 
-    def ready_once(self) -> None:
-        """After the stack's start: make what every client expects (a database, a bucket). Repeatable."""
+    def provide(self) -> None:
+        """Make what every client expects, e.g. a bucket, where it is not there; called after each start."""

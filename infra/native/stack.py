@@ -38,6 +38,8 @@ class Stack:
         """
         if self.running():
             raise StackError(f"a stack runs in {self.folder} already: stop it, or choose another --folder")
+        if self._supervisor is not None:
+            self._supervisor.wait(STOP_SECONDS)  # An earlier one, which somebody killed.
         (self.folder / "log").mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         arguments = ["--discard"] if discard else []

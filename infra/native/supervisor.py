@@ -34,10 +34,10 @@ class Supervisor:
             discard: kill the servers rather than stop them, and remove the folder at the end.
         """
         self._folder = folder
-        self._report = report
+        self._report: TextIO | None = report
         self._owner = owner
         self._discard = discard
-        self._asked_to_end = False
+        self._asked_to_end = self._gave_up = False
         self._servers: dict[str, Running] = {}
         self._operations: dict[str, Callable[..., Any]] = {
             "status": self._status,
@@ -57,6 +57,7 @@ class Supervisor:
         except Stopped as reason:
             self._log(f"stopping: {reason}")
         except StackError as error:
+            self._gave_up = True
             self._log(f"giving up: {error}")
             self._tell(failed=str(error))
         finally:
@@ -71,14 +72,10 @@ class Supervisor:
         broker = rabbitmq.RabbitMQ(self._folder, ports)
         database = postgres.Postgres(self._folder, ports)
         objects = seaweedfs.SeaweedFS(self._folder, ports)
-        began = time.monotonic()
         for server in (broker, objects, database):  # The slowest first: they boot side by side.
             server.prepare()
             self._servers[server.name] = Running(server)
-        for running in self._servers.values():
-            self._wait_until_ready(running)
-            running.server.ready_once()
-            self._say(f"{running.server.name} is ready after {time.monotonic() - began:.1f} s")
+        self._wait_until_ready(*self._servers.values())
         Addresses(
             amqp_url=broker.amqp_url,
             management_url=broker.management_url,
@@ -91,20 +88,29 @@ class Supervisor:
             folder=str(self._folder),
         ).save()
 
-    def _wait_until_ready(self, running: Running) -> None:
-        deadline = time.monotonic() + READY_SECONDS
-        name = running.server.name
-        while not running.server.ready():
+    def _wait_until_ready(self, *servers: Running) -> None:
+        waiting = list(servers)
+        while waiting := [running for running in waiting if not self._is_ready(running)]:
             self._events.pause(0.1)
-            if running.exit_code is not None:
-                raise StackError(f"{name} ended with exit code {running.exit_code}; {running.log_tail()}")
-            if time.monotonic() > deadline:
-                raise StackError(f"{name} is not ready after {READY_SECONDS} s; {running.log_tail()}")
+
+    def _is_ready(self, running: Running) -> bool:
+        """Whether the server serves now. `StackError` where there is nothing to wait for any more."""
+        name = running.server.name
+        if running.exit_code is not None:
+            raise StackError(f"{name} ended with exit code {running.exit_code}; {running.log_tail()}")
+        if running.seconds > READY_SECONDS:
+            raise StackError(f"{name} is not ready after {READY_SECONDS} s; {running.log_tail()}")
+        if not running.server.ready():
+            return False
+        running.server.provide()
+        self._say(f"{name} is ready after {running.seconds:.1f} s")
+        return True
 
     def _serve(self) -> None:
         self._listener = control.listen(self._folder)
         self._events.watch(self._listener, self._answer)
         self._tell(ready=True)
+        self._report = None
         while not self._asked_to_end:
             self._events.pause()
         self._log("stopping: asked to")
@@ -145,7 +151,6 @@ class Supervisor:
         running.server.prepare()
         running.start()
         self._wait_until_ready(running)
-        self._log(f"{name} is ready again")
 
     def _restart(self, name: str, kill: bool) -> None:
         running = self._named(name)
@@ -185,7 +190,8 @@ class Supervisor:
                 server.took_end(pid, self._log)
 
     def _stop_all(self) -> None:
-        self._end(*self._servers.values(), by=signal.SIGKILL if self._discard else None)
+        in_haste = self._discard or self._gave_up  # Then there is nothing worth an orderly end.
+        self._end(*self._servers.values(), by=signal.SIGKILL if in_haste else None)
         (self._folder / control.SOCKET).unlink(missing_ok=True)
         self._log("stopped")
 
@@ -194,12 +200,13 @@ class Supervisor:
         self._tell(said=text)
 
     def _tell(self, **message: Any) -> None:
-        """Report to the process that waits for the start; if it is gone, only an owned stack has a reason to end."""
-        try:
-            self._report.write(json.dumps(message) + "\n")
-            self._report.flush()
-        except BrokenPipeError:
-            self._log(f"nobody reads the report: {message}")
+        """Report to the process that waits for the start."""
+        if self._report is not None:
+            try:
+                self._report.write(json.dumps(message) + "\n")
+                self._report.flush()
+            except BrokenPipeError:
+                raise Stopped("the process that waited for the start is gone") from None
 
     def _log(self, text: str) -> None:
         sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
