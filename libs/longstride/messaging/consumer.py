@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from longstride.contracts.ids import new_id
@@ -89,30 +90,50 @@ class Consumer:
 
     def start(self) -> None:
         """Start the threads; the first connection is made by them."""
-        self._threads = [threading.Thread(target=self._read, name=f"{self.name} reader", daemon=True)]
+        self._start_thread(f"{self.name} reader", self._read)
         for slot in range(self._slots):
-            self._threads.append(threading.Thread(target=self._work, name=f"{self.name} {slot + 1}", daemon=True))
-        for thread in self._threads:
-            thread.start()
+            self._start_thread(f"{self.name} {slot + 1}", self._work)
+
+    def _start_thread(self, name: str, target: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                target()
+            except BaseException as error:
+                self.failure = error
+                logger.critical("%s: ended by an error that it does not know", name, exc_info=True)
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def wait_connected(self, timeout_s: float) -> bool:
         """Wait until messages can arrive."""
         return self._connected.wait(timeout_s)
 
-    def drain(self, timeout_s: float) -> bool:
-        """Take no more, let the handlers finish, hang up. ``False``: some did not finish in time."""
-        deadline = time.monotonic() + timeout_s
+    @property
+    def busy(self) -> int:
+        """Handlers at work."""
+        return self.progress.busy
+
+    def drain(self) -> None:
+        """Take no more; what waits for a slot goes back to the queue."""
         with self._state:
             self._draining = True
             self._give_back()
             if self._subscription is not None:
                 self._subscription.pause()
             self._state.notify_all()
-            idle = self._state.wait_for(lambda: self.progress.busy == 0, timeout_s)
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Drain, let the handlers finish, hang up. What is not finished in time is delivered again."""
+        deadline = time.monotonic() + timeout_s
+        self.drain()
+        with self._state:
+            if not self._state.wait_for(lambda: self.progress.busy == 0, timeout_s):
+                logger.error("%s: %d handlers did not finish in %.1f s", self.name, self.progress.busy, timeout_s)
         self.close()
         for thread in self._threads:
-            thread.join(max(0.1, deadline - time.monotonic()))
-        return idle
+            thread.join(max(0.2, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Hang up now; unacknowledged messages go back to the queue."""
@@ -233,7 +254,7 @@ class _Subscription:
         """Take messages, where that was not so already."""
         if not self.active:
             self.active = True
-            with self.link.held():
+            with suppress(BusUnavailable), self.link.held():  # the reader finds out, and connects again
                 self._channel.basic_consume(
                     queue=self._queue, consumer_tag=self._tag, callback=self._on_message, nowait=True
                 )
@@ -242,7 +263,7 @@ class _Subscription:
         """Take no more for now."""
         if self.active:
             self.active = False
-            with self.link.held():
+            with suppress(BusUnavailable), self.link.held():
                 self._channel.basic_cancel(self._tag, nowait=True)
 
     def turn(self, timeout_s: float) -> list[Delivery]:

@@ -103,7 +103,6 @@ class Leases:
         self._ttl_s = ttl_s
         self._lock = threading.Lock()
         self._held: dict[str, HeldLease] = {}
-        self._draining = threading.Event()
         self._heartbeat = Loop("lease heartbeat", self._beat, heartbeat_s, retry_limit_s=heartbeat_s / 2)
         self._expiry = Loop("lease expiry", self._expire, heartbeat_s / 2)
 
@@ -111,6 +110,16 @@ class Leases:
     def failure(self) -> BaseException | None:
         """Why a thread of it ended, where one did."""
         return self._heartbeat.failure or self._expiry.failure
+
+    name = "leases"
+
+    @property
+    def busy(self) -> int:
+        """How many leases this process holds."""
+        return self.held
+
+    def drain(self) -> None:
+        """Nothing: leases end with the work that they are for."""
 
     @property
     def held(self) -> int:

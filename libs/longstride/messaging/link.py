@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from amqp.exceptions import AMQPError
 from kombu.connection import Connection
@@ -34,6 +35,12 @@ def transport_of(url: str) -> Any:
     raise ValueError(f"the broker URL must start with amqp://, amqps:// or memory://, not {scheme!r}://")
 
 
+def shown(url: str) -> str:
+    """``url`` without its password."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
 class Link:
     """A connection to the broker that any thread may use while it holds it; one thread calls ``turn``."""
 
@@ -55,7 +62,7 @@ class Link:
         try:
             self._wire = self._transport.establish_connection()
         except LOST as error:
-            raise BusUnavailable(f"the broker at {connection.as_uri()} cannot be reached: {error}") from error
+            raise BusUnavailable(f"the broker at {shown(url)} cannot be reached: {error}") from error
         self._wire.share()
         self._lock = threading.RLock()
         self._next_heartbeat = 0.0

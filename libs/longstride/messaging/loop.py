@@ -45,13 +45,20 @@ class Loop:
         """Wait inside a step; ``stop`` ends the wait."""
         self._stopping.wait(seconds)
 
-    def stop(self, timeout_s: float = 10.0) -> bool:
-        """End after the step under way. ``False``: it did not in time."""
+    busy = 0
+    """A loop's step is never work that a drain must wait for."""
+
+    def drain(self) -> None:
+        """Nothing: it takes no work."""
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End after the step under way."""
         self._stopping.set()
         self._wake.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+            if self._thread.is_alive():
+                logger.error("%s did not end within %.1f s", self.name, timeout_s)
 
     def _run(self) -> None:
         try:

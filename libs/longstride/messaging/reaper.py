@@ -38,7 +38,7 @@ KEEP = timedelta(days=3)
 BATCH = 100
 
 
-class Reaper:
+class Reaper(Loop):
     """Watches the open attempts.
 
     - A lease that ran out: the command goes out again as the next attempt; after ``max_attempts`` its answer is made
@@ -71,43 +71,30 @@ class Reaper:
             silence_s: see ``SILENCE_S``.
             every_s: how often to look.
         """
+        super().__init__("reaper", self._step, every_s)
         self._database = database
         self._outbox = outbox
-        self._bus = bus
         self._unsafe = unsafe
         self._max_attempts = max_attempts
         self._silence_s = silence_s
         self._next_prune = time.monotonic() + PRUNE_EVERY_S
-        self._loop = Loop("reaper", self._step, every_s)
         commands = [f"longstride.generate.{track}" for track in TRACKS] + [JOB_QUEUES["execute_action"]]
         self._command_depths = [QueueDepth(bus, queue) for queue in commands]
         self._answer_depths = [QueueDepth(bus, "longstride.planner")]
 
-    @property
-    def failure(self) -> BaseException | None:
-        """Why its thread ended, where it did."""
-        return self._loop.failure
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._loop.start()
-
-    def wake(self) -> None:
-        """Look now: somebody is known to have died."""
-        self._loop.wake()
-
     def stop(self, timeout_s: float = 10.0) -> None:
         """End after what is under way."""
-        self._loop.stop(timeout_s)
+        super().stop(timeout_s)
         for depth in (*self._command_depths, *self._answer_depths):
             depth.close()
 
     def _step(self) -> None:
         self.reap(LONG_SILENCE_S, LONG_SILENCE_S)
-        self.reap(
-            self._silence_s if _empty(self._command_depths) else LONG_SILENCE_S,
-            self._silence_s if _empty(self._answer_depths) else LONG_SILENCE_S,
-        )
+        if self._somebody_is_silent():
+            self.reap(
+                self._silence_s if _empty(self._command_depths) else LONG_SILENCE_S,
+                self._silence_s if _empty(self._answer_depths) else LONG_SILENCE_S,
+            )
         self._forget_workers()
         if time.monotonic() >= self._next_prune:
             self._next_prune = time.monotonic() + PRUNE_EVERY_S
@@ -120,6 +107,10 @@ class Reaper:
             for attempt in overdue:
                 self._deal_with(uow, attempt)
         return len(overdue)
+
+    def _somebody_is_silent(self) -> bool:
+        with self._database.begin(durable=False) as uow:
+            return bool(uow.attempts.expired(1, self._silence_s, self._silence_s))
 
     def _deal_with(self, uow: UnitOfWork, attempt: OverdueAttempt) -> None:
         name = f"{attempt.phase} of step {attempt.step} of {attempt.task_id}"

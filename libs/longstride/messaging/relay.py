@@ -39,7 +39,7 @@ class RelayCounts:
     dropped_replies: int = 0
 
 
-class OutboxRelay:
+class OutboxRelay(Loop):
     """Publishes outbox rows: this process's right after their commit, anybody's when they are due.
 
     Confirms are not waited for: they come in on the bus's thread, and the rows they settle are deleted in batches by
@@ -56,6 +56,7 @@ class OutboxRelay:
             polls: whether to look for the rows of other processes, and for one's own that went wrong.
             poll_s: how often.
         """
+        super().__init__("outbox relay", self._step, poll_s)
         self.counts = RelayCounts()
         self._bus = bus
         self._database = database
@@ -65,43 +66,33 @@ class OutboxRelay:
         self._lock = threading.Lock()
         self._in_flight: set[int] = set()
         self._settled: list[tuple[OutboxMessage, MessagingError | None]] = []
-        self._loop = Loop("outbox relay", self._step, poll_s)
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why the relay's thread ended, where it did."""
-        return self._loop.failure
 
     @property
     def in_flight(self) -> int:
         """Rows that were sent and are neither confirmed nor given up."""
         return len(self._in_flight)
 
-    def start(self) -> None:
-        """Start the thread. The broker need not be there yet."""
-        self._loop.start()
-
     def stop(self, timeout_s: float = 5.0) -> None:
         """Wait for confirms that are on their way, delete what they settle, end."""
         deadline = time.monotonic() + timeout_s
         while self._in_flight and self._bus.connected and time.monotonic() < deadline:
-            self._loop.wake()
+            super().wake()
             time.sleep(0.01)
-        self._loop.stop(max(0.1, deadline - time.monotonic()))
+        super().stop(max(0.1, deadline - time.monotonic()))
         if self._settled:
             self._write_down()
 
     def wake(self) -> None:
         """Something was added to the outbox by another process: look now."""
         self._next_poll = 0.0
-        self._loop.wake()
+        super().wake()
 
     def hand_over(self, row: OutboxMessage) -> None:
         """Publish a row that was just committed, on this thread, without waiting; leave it to the poll when that fails."""
         try:
             self._send([row])
         except BusUnavailable:
-            self._loop.wake()
+            super().wake()
 
     def _send(self, rows: Sequence[OutboxMessage]) -> None:
         with self._lock:
@@ -123,17 +114,17 @@ class OutboxRelay:
                 self._in_flight.discard(row.id)  # its fate is unknown: it is sent again when due
             else:
                 self._settled.append((row, error))
-        self._loop.wake()
+        super().wake()
 
     def _step(self) -> None:
         if self._settled:
-            self._loop.pause(GATHER_S)
+            self.pause(GATHER_S)
             self._write_down()
         if not self._bus.connected:
             self._bus.connect()
         if self._polls and time.monotonic() >= self._next_poll:
             self._next_poll = time.monotonic() + self._poll_s
-            while self._poll() == BATCH and not self._loop.stopping:
+            while self._poll() == BATCH and not self.stopping:
                 pass
 
     def _write_down(self) -> None:

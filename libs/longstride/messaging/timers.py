@@ -25,7 +25,7 @@ def set_timer(uow: UnitOfWork, key: str, due_at: datetime, envelope: Envelope, e
     uow.timers.set(key, due_at, address.carrier, address.routing_key, wire, every_s)
 
 
-class Timers:
+class Timers(Loop):
     """Moves due timers into the outbox, in one transaction; each goes off in one process."""
 
     def __init__(self, database: Database, outbox: Outbox, *, every_s: float = 0.5) -> None:
@@ -35,25 +35,12 @@ class Timers:
             outbox: where they go.
             every_s: how often to look, and so how late a timer may be.
         """
+        super().__init__("timers", self._step, every_s)
         self._database = database
         self._outbox = outbox
-        self._loop = Loop("timers", self._step, every_s)
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why its thread ended, where it did."""
-        return self._loop.failure
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._loop.start()
-
-    def stop(self, timeout_s: float = 10.0) -> None:
-        """End after what is under way."""
-        self._loop.stop(timeout_s)
 
     def _step(self) -> None:
-        while self.fire() == BATCH and not self._loop.stopping:
+        while self.fire() == BATCH and not self.stopping:
             pass
 
     def fire(self) -> int:

@@ -74,19 +74,19 @@ class Worker:
 
     def __call__(self, delivery: Delivery) -> None:
         """Deal with one delivery; when it cannot be claimed and ``stop`` was called, it goes back to its queue."""
-        if through_outages(lambda: self._receive(delivery), self._stopped, delivery.queue) is None:
-            delivery.requeue()
-
-    def _receive(self, delivery: Delivery) -> bool:
         try:
             envelope = self.understand(delivery.body)
         except MessageError as error:
-            reason = str(error)
-            logger.warning("dead letter from %s: %s", delivery.queue, reason)
-            retrying(self._database, lambda uow: bury(uow, delivery, reason))
+            done = self._bury(delivery, str(error))
         else:
-            self.carry_out(envelope, delivery.acknowledge)
-        return True
+            done = self.carry_out(envelope, delivery.acknowledge)
+        if not done:
+            delivery.requeue()
+
+    def _bury(self, delivery: Delivery, reason: str) -> bool:
+        logger.warning("dead letter from %s: %s", delivery.queue, reason)
+        bury_it = lambda: retrying(self._database, lambda uow: bury(uow, delivery, reason))  # noqa: E731
+        return through_outages(bury_it, self._stopped, delivery.queue) is not None
 
     def understand(self, wire: bytes) -> Envelope:
         """The command in a message.
@@ -99,23 +99,27 @@ class Worker:
             raise MessageError(f"nobody here handles {envelope.type!r}; known: {', '.join(sorted(self._handlers))}")
         return envelope
 
-    def carry_out(self, envelope: Envelope, acknowledge: Callable[[], object]) -> None:
-        """Claim, acknowledge, work, answer.
-
-        Raises:
-            StorageError: the lease could not be claimed, and nothing was acknowledged.
-        """
+    def carry_out(self, envelope: Envelope, acknowledge: Callable[[], object]) -> bool:
+        """Claim, acknowledge, work, answer. ``False``: ``stop`` came before the claim; nothing was acknowledged."""
         message = envelope.message()
-        with self._leases.hold(envelope, durable=self._unsafe(message)) as held:
-            acknowledge()
-            if held is not None:
-                self._work(envelope, message, held)
+
+        def claim_and_work() -> bool:
+            with self._leases.hold(envelope, durable=self._unsafe(message)) as held:
+                acknowledge()
+                if held is not None:
+                    self._work(envelope, message, held)
+            return True
+
+        what = f"{envelope.type} {envelope.message_id}"
+        return through_outages(claim_and_work, self._stopped, what) is not None
 
     def _work(self, envelope: Envelope, message: Contract, held: HeldLease) -> None:
         try:
             answer = self._answer(envelope, message, held)
             if answer is not None and not held.lost.is_set():
-                through_outages(lambda: self._commit(answer, held), held.lost, f"the answer to {envelope.message_id}")
+                durable = self._unsafe(message)
+                what = f"the answer to {envelope.message_id}"
+                through_outages(lambda: self._commit(answer, held, durable), held.lost, what)
         except Exception:
             logger.exception("attempt %d of %s failed: %s", envelope.attempt, envelope.type, envelope.message_id)
 
@@ -127,14 +131,17 @@ class Worker:
             lambda: handler(envelope, message, held), held.lost, f"{envelope.type} {envelope.message_id}"
         )
 
-    def _commit(self, answer: Answer, held: HeldLease) -> None:
+    def _commit(self, answer: Answer, held: HeldLease, durable: bool) -> None:
+        # Not waiting for the disk is safe where the work may be done again. The planner's durable commit of what it
+        # makes of this answer comes later in the same log, so a crash that forgets the answer finds either nothing of
+        # the planner's, and the work is done again, or a message that the planner takes with or without our row.
         envelope = held.envelope.follow(answer.message, attempt=held.envelope.attempt)
 
         def commit(uow: UnitOfWork) -> None:
             if held.answer(uow, envelope) and answer.also is not None:
                 answer.also(uow)
 
-        retrying(self._database, commit)
+        retrying(self._database, commit, durable=durable)
 
 
 def _wrapped(handler: WorkHandler, middleware: tuple[Layer, ...]) -> WorkHandler:
