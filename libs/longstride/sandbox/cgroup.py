@@ -130,7 +130,14 @@ def discover(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
         hierarchy = _v2(directory, mount) if version == 2 else _v1(directory, names)
         if hierarchy:
             found.setdefault((version, hierarchy.controllers if version == 1 else frozenset()), hierarchy)
-    return tuple(found.values())
+    return _without_redundant(tuple(found.values()))
+
+
+def _without_redundant(hierarchies: tuple[Hierarchy, ...]) -> tuple[Hierarchy, ...]:
+    """v2's ``cpu.stat`` counts CPU time without any controller: ``cpuacct`` alone is not worth a directory beside it."""
+    if not any(hierarchy.version == 2 for hierarchy in hierarchies):
+        return hierarchies
+    return tuple(hierarchy for hierarchy in hierarchies if hierarchy.controllers != {"cpuacct"})
 
 
 def given(hierarchies: tuple[Hierarchy, ...]) -> frozenset[Controller]:

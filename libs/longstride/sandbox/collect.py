@@ -56,6 +56,7 @@ class Collected:
     """Paths with why they are not kept."""
     exact: bool = True
     """Whether a restored workspace would be the same as this one, hard links and all."""
+    count: int = 0
     bytes: int = 0
 
     @property
@@ -79,8 +80,8 @@ def collect(volume: Volume, limits: SandboxLimits, known: Mapping[str, Seen]) ->
     root = os.open(volume.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for found in walk(root, MAX_DEPTH):
+            _count(collected, found, limits)
             _take(collected, found, known if volume.honest_times else {})
-            _cap(collected, limits)
     except PermissionError as error:
         raise WorkspaceUnusable(
             f"{error.filename} cannot be read: give its owner the permission (chmod u+rwX)"
@@ -108,7 +109,6 @@ def _take(collected: Collected, found: Found, known: Mapping[str, Seen]) -> None
 
 
 def _take_file(collected: Collected, found: Found, known: Mapping[str, Seen]) -> None:
-    collected.bytes += found.status.st_size
     if found.status.st_nlink > 1:
         collected.exact = False
     before = known.get(found.path)
@@ -129,9 +129,12 @@ def _hash(found: Found) -> Seen:
     return Seen(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, now, entry)
 
 
-def _cap(collected: Collected, limits: SandboxLimits) -> None:
-    count = len(collected.files) + len(collected.links) + len(collected.dirs)
-    if count > limits.files:
+def _count(collected: Collected, found: Found, limits: SandboxLimits) -> None:
+    """Before anything is read: a sparse file of a terabyte takes hours."""
+    collected.count += 1
+    if stat.S_ISREG(found.status.st_mode):
+        collected.bytes += found.status.st_size
+    if collected.count > limits.files:
         raise WorkspaceUnusable(f"the workspace holds more than files={limits.files} entries")
     if collected.bytes > limits.disk_mb * MEBIBYTE:
         raise WorkspaceUnusable(f"the workspace's files declare more than disk_mb={limits.disk_mb}, holes counted")

@@ -19,9 +19,11 @@ while [ "$1" != -- ]; do echo 0 > "$1" || exit {FAILED}; shift; done
 shift
 while [ "$1" != -- ]; do ulimit "$1" "$2" || exit {FAILED}; shift 2; done
 shift
+echo 1000 > /proc/self/oom_score_adj || exit {FAILED}
 exec "$@"
 """
-"""Arguments: group entrances, ``--``, rlimits as flag and value, ``--``, the rest of the command line. POSIX sh."""
+"""Arguments: group entrances, ``--``, rlimits as flag and value, ``--``, the rest of the command line. POSIX sh.
+When the host itself runs out of memory, sandboxes go first."""
 
 NAMESPACES = (
     *("--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session"),

@@ -87,6 +87,11 @@ def blob_ref(manifest: ArtifactRef, entry: FileEntry) -> ArtifactRef:
     return ArtifactRef(key=f"{session_of(manifest)}/{BLOB}/{entry.sha256}", sha256=entry.sha256, size=entry.size)
 
 
+def contents(manifest: Manifest, ref: ArtifactRef) -> list[ArtifactRef]:
+    """The objects that are reached only through a manifest: a collector of orphans must keep them."""
+    return list({entry.sha256: blob_ref(ref, entry) for entry in manifest.files.values()}.values())
+
+
 def session_of(ref: ArtifactRef) -> str:
     """``<session>/<kind>/<sha256>`` → session."""
     return ref.key.rsplit("/", 2)[0]

@@ -86,11 +86,16 @@ def _copy_system(etc: Path) -> None:
 
 
 def system(shared: Shared) -> list[str]:
-    """/usr read-only, own /proc and /dev, nothing else of the host."""
+    """/usr read-only, own /proc and /dev, nothing else of the host.
+
+    /proc is read-only because processes of one owner may otherwise write each other's memory, bwrap's first process
+    included, and take themselves out of the OOM killer's choice.
+    """
     arguments = ["--ro-bind", "/usr", "/usr", *_top_level(), "--ro-bind", str(shared.etc), "/etc", "--proc", "/proc"]
     for name in HIDDEN_PROC:
         if Path("/proc", name).exists():
             arguments += ["--ro-bind", str(shared.empty), f"/proc/{name}"]
+    arguments += ["--remount-ro", "/proc"]
     for source, target in shared.extra:
         arguments += ["--ro-bind", str(source), target]
     return [*arguments, "--dev", "/dev", "--dir", "/var/tmp", "--symlink", "/run", "/var/run"]

@@ -1,7 +1,9 @@
 """Volumes: a bounded memory file system for each workspace where this process may mount one, else plain directories."""
 
 import errno
+import mmap
 import os
+import tempfile
 from pathlib import Path
 
 from longstride.contracts.v1.limits import SandboxLimits
@@ -61,6 +63,7 @@ class DirectoryVolumes:
         self._identities = identities
         self._next = 0
         root.mkdir(parents=True, exist_ok=True)
+        self._honest_times = times_are_honest(root)
 
     def create(self, limits: SandboxLimits, like: Volume | None = None) -> Volume:
         """A new, empty directory."""
@@ -68,14 +71,20 @@ class DirectoryVolumes:
         path = self._fresh()
         if owner:
             os.chown(path, owner.uid, owner.gid)
-        return Volume(path, owner, bounded=False, honest_times=True)
+        return Volume(path, owner, bounded=False, honest_times=self._honest_times)
 
     def fit(self, volume: Volume, limits: SandboxLimits) -> bool:
         """Measure."""
         return self.exhausted(volume, limits) is None
 
     def exhausted(self, volume: Volume, limits: SandboxLimits) -> str | None:
-        """Count what is there, down to the depth that can be kept at all."""
+        """Count what is there, down to the depth that can be kept at all.
+
+        Raises:
+            OSError: ENOSPC when it is the host's disk that is full.
+        """
+        if os.statvfs(volume.path).f_bavail == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(volume.path))
         root = os.open(volume.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         used = files = 0
         try:
@@ -110,3 +119,15 @@ class DirectoryVolumes:
 def _size(limits: SandboxLimits) -> str:
     """The root directory takes one inode itself."""
     return f"size={limits.disk_mb * MEBIBYTE},nr_inodes={limits.files + 1}"
+
+
+def times_are_honest(folder: Path) -> bool:
+    """Whether a store through a shared mapping changes a file's time here. On a tmpfs it does not, once the page was read."""
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        file.write(bytes(mmap.PAGESIZE))
+        file.flush()
+        os.utime(file.fileno(), ns=(0, 0))
+        with mmap.mmap(file.fileno(), mmap.PAGESIZE) as page:
+            page[0] += 1
+            page.flush()
+        return os.fstat(file.fileno()).st_mtime_ns != 0

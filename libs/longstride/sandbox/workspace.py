@@ -133,7 +133,7 @@ class Workspaces:
 
 
 class Workspace:
-    """One open workspace: committed or discarded exactly once. As a context manager it discards what was not committed."""
+    """One open workspace: committed, released or discarded exactly once. As a context manager it discards what was not committed."""
 
     def __init__(
         self, workspaces: Workspaces, task_id: str, volume: Volume, state: State, limits: SandboxLimits
@@ -160,7 +160,7 @@ class Workspace:
         Raises:
             WorkspaceUnusable: it cannot be kept; it is discarded, and the next ``open`` gives the state before.
         """
-        assert self._open, "a workspace is committed or discarded once"
+        assert self._open, "a workspace is committed, released or discarded once"
         collected = collect(self.volume, self._limits, self._state.seen)
         ref = self._store(collected, session)
         self._open = False
@@ -170,6 +170,13 @@ class Workspace:
         else:
             self._workspaces._volumes.destroy(self.volume)
         return ref
+
+    def release(self) -> ArtifactRef | None:
+        """Nothing was changed: keep the directory, and the state as it was opened."""
+        assert self._open, "a workspace is committed, released or discarded once"
+        self._open = False
+        self._workspaces._keep(self._task_id, self.volume, self._state)
+        return self._state.ref
 
     def discard(self) -> None:
         """The directory may hold anything: drop it."""

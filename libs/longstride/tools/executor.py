@@ -1,0 +1,242 @@
+"""One action: open the workspace, carry the action out, judge a submission, commit, answer."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from longstride.contracts.artifact import ArtifactRef, NamedArtifact
+from longstride.contracts.v1.action import CheckResult, Observation, ObservationStatus, Usage
+from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.events import ActionExecuted
+from longstride.sandbox.base import NEVER, Cancellation, SandboxBackend
+from longstride.sandbox.content import ContentStore
+from longstride.sandbox.errors import (
+    ExecutionCancelled,
+    InputUnusable,
+    IsolationUnavailable,
+    WorkspaceUnusable,
+)
+from longstride.sandbox.files import FileRefused, relative
+from longstride.sandbox.workspace import Workspaces
+from longstride.storage.errors import StorageFull
+from longstride.tools.examiner import Examiner
+from longstride.tools.observation import clip, printable
+from longstride.tools.registry import AnyTool, Registry
+from longstride.tools.submit import SubmitArguments
+from longstride.tools.tool import Arguments, Bench, InvalidArguments, ToolResult
+
+MEBIBYTE = 1 << 20
+PLAIN_TEXT = "text/plain; charset=utf-8"
+
+
+class Refused(Exception):
+    """The action is not carried out; the agent is told why."""
+
+    def __init__(self, status: ObservationStatus, text: str) -> None:
+        super().__init__(text)
+        self.status: ObservationStatus = status
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One action, understood."""
+
+    command: ExecuteAction
+    tool: AnyTool
+    arguments: Arguments
+    session: str
+    bench: Bench
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What came of a submission."""
+
+    checks: tuple[CheckResult, ...] = ()
+    artifacts: tuple[NamedArtifact, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def tally(self) -> str:
+        """What the agent reads of its submission; the planner adds each failure's detail."""
+        return (
+            f"{sum(check.passed for check in self.checks)} of {len(self.checks)} checks passed" if self.checks else ""
+        )
+
+
+class Executor:
+    """Carries out actions, from many threads at once. It holds nothing but caches: killed at any point and asked again, it
+    answers the same."""
+
+    def __init__(
+        self, backend: SandboxBackend, workspaces: Workspaces, artifacts: ContentStore, registry: Registry
+    ) -> None:
+        self._backend = backend
+        self._workspaces = workspaces
+        self._artifacts = artifacts
+        self._registry = registry
+
+    def execute(
+        self, command: ExecuteAction, *, task_id: str, session_id: str, cancelled: Cancellation = NEVER
+    ) -> ActionExecuted:
+        """Carry out one action against the workspace it names.
+
+        What the agent did wrong is an observation. What the task's author did wrong is ``input_error`` or a check's
+        ``error``; a boundary that this executor cannot give is ``error``.
+
+        Raises:
+            ExecutionCancelled: ``cancelled`` was set; the workspace is discarded.
+            StorageFull: the host's disk is full; nothing is lost, and the same call can be made again.
+            SandboxFailed: the sandbox broke; the same call can be made again.
+            WorkspaceCorrupt: ``command.workspace`` is not a workspace.
+            StorageError: the artifact store cannot be reached, or the workspace's state is gone.
+        """
+        unchanged = ActionExecuted(step=command.step, workspace=command.workspace)
+        with _full_host_is_infrastructure():
+            try:
+                call = self._understand(command, task_id, session_id, cancelled)
+                if question := needs_person(command, call.tool):
+                    return unchanged.model_copy(update={"needs_review": True, "review": question})
+                return self._carry_out(call)
+            except Refused as refused:
+                observation = self._observe(str(refused), session_id, status=refused.status)
+                return unchanged.model_copy(update={"observation": observation})
+            except InputUnusable as error:
+                return unchanged.model_copy(update={"input_error": str(error)})
+            except (IsolationUnavailable, WorkspaceUnusable) as error:
+                return unchanged.model_copy(update={"error": str(error)})
+
+    def _understand(self, command: ExecuteAction, task_id: str, session: str, cancelled: Cancellation) -> Call:
+        """The tool, its arguments and its bench.
+
+        Raises:
+            Refused: there is no such tool, it may not be called, or its arguments do not fit.
+            IsolationUnavailable: the backend's boundary is too weak for the task.
+        """
+        tool = self._permitted(command)
+        try:
+            arguments = tool.parse(command.action.arguments)
+        except InvalidArguments as error:
+            raise Refused("invalid", str(error)) from error
+        self._backend.capabilities().require(command.isolation)
+        return Call(command, tool, arguments, session, self._bench(command, tool, task_id, cancelled))
+
+    def _permitted(self, command: ExecuteAction) -> AnyTool:
+        name = command.action.tool
+        tool = self._registry.get(name)
+        allowed = self._registry.allowed(command.tools)
+        if tool is None:
+            raise Refused("invalid", f"there is no tool {name!r}; the tools are {', '.join(allowed)}")
+        if name not in allowed:
+            raise Refused("denied", f"this task may not call {name}; its tools are {', '.join(allowed)}")
+        if tool.planner_side:
+            raise Refused("denied", f"{name} is carried out by the planner, which did not")
+        return tool
+
+    def _bench(self, command: ExecuteAction, tool: AnyTool, task_id: str, cancelled: Cancellation) -> Bench:
+        wall_s = min(command.limits.wall_s, tool.time_limit_s)
+        return Bench(
+            self._backend,
+            lambda: self._workspaces.open(task_id, command.workspace, command.inputs, command.limits),
+            command.limits.model_copy(update={"wall_s": wall_s}),
+            command.isolation,
+            cancelled,
+        )
+
+    def _carry_out(self, call: Call) -> ActionExecuted:
+        bench = call.bench
+        try:
+            result = call.tool.run(call.arguments, bench)
+            judgement = self._judge(call)
+            if bench.cancelled.is_set():
+                raise ExecutionCancelled
+            return self._settle(call, result, judgement)
+        finally:
+            if bench.opened:
+                bench.opened.discard()
+
+    def _judge(self, call: Call) -> Judgement:
+        """A submission's checks and files; nothing for other tools."""
+        if not isinstance(call.arguments, SubmitArguments):
+            return Judgement()
+        artifacts = tuple(self._hand_in(call, path) for path in dict.fromkeys(call.arguments.artifacts))
+        examiner = Examiner(call.bench, self._artifacts, call.arguments.answer)
+        checks = tuple(examiner.judge(check) for check in call.command.checks)
+        return Judgement(checks, artifacts, examiner.usage)
+
+    def _hand_in(self, call: Call, path: str) -> NamedArtifact:
+        try:
+            name = relative(path)
+            content = call.bench.workspace.files.read(name, call.bench.limits.disk_mb * MEBIBYTE)
+        except FileRefused as refused:
+            raise Refused("invalid", f"not submitted: artifact {refused}") from refused
+        if not name.isprintable():
+            raise Refused("invalid", f"not submitted: artifact {name!r} has a name that cannot be shown; rename it")
+        return NamedArtifact(name=name, ref=self._artifacts.put(content.data, session=call.session, kind="output"))
+
+    def _settle(self, call: Call, result: ToolResult, judgement: Judgement) -> ActionExecuted:
+        """Commit, then tell; a workspace that cannot be kept is told of instead."""
+        text = judgement.tally or printable(result.output)
+        try:
+            workspace, note = self._commit(call)
+        except WorkspaceUnusable as error:
+            workspace, note = call.command.workspace, f"\n{error}. The workspace is as it was before this call."
+            result = replace(result, status="limit")
+        return ActionExecuted(
+            step=call.command.step,
+            observation=self._observe(text + note, call.session, result=result),
+            workspace=workspace,
+            checks=judgement.checks,
+            artifacts=judgement.artifacts,
+            usage=result.usage + judgement.usage,
+        )
+
+    def _commit(self, call: Call) -> tuple[ArtifactRef | None, str]:
+        """The new state, and what the agent must know of it."""
+        opened = call.bench.opened
+        if opened is None:
+            return call.command.workspace, ""
+        if not call.tool.changes_workspace:
+            return opened.release(), ""
+        ref = opened.commit(call.session)
+        left_out = ", ".join(map(printable_path, opened.left_out[:20]))
+        return ref, f"\n[not kept in the workspace: {left_out}]" if left_out else ""
+
+    def _observe(
+        self, text: str, session: str, *, status: ObservationStatus = "ok", result: ToolResult | None = None
+    ) -> Observation:
+        """The text as the agent sees it; all of it goes to the artifact store when that is only a part."""
+        text = text or "(no output)"
+        full = None
+        if clip(text, "").left_out:
+            full = self._artifacts.put(text.encode(), session=session, kind="observation", media_type=PLAIN_TEXT)
+        shown = clip(text, full.key if full else "").text
+        if result is None:
+            return Observation(status=status, text=shown, full=full)
+        return Observation(status=result.status, text=shown, full=full, exit_code=result.exit_code, limit=result.limit)
+
+
+def needs_person(command: ExecuteAction, tool: AnyTool) -> str | None:
+    """What a person is asked before this tool runs; ``None`` when nobody needs to be."""
+    if command.approved or command.approvals == "never":
+        return None
+    if command.approvals == "always":
+        return f"every action of this task needs approval: {tool.name}"
+    return f"{tool.name} needs approval: its effect cannot be taken back" if tool.idempotency == "unsafe" else None
+
+
+def printable_path(path: str) -> str:
+    """A path as one line of text."""
+    return printable(path.encode(errors="surrogateescape")).replace("\n", "\\n")
+
+
+@contextmanager
+def _full_host_is_infrastructure() -> Iterator[None]:
+    """A full host is infrastructure: the attempt is made again later."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull(f"no room is left on the executor's host: {error}") from error
+        raise

@@ -1,0 +1,70 @@
+"""The tools there are, by name."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from longstride.contracts.v1.action import ToolSpec
+from longstride.tools.delegate import Delegate
+from longstride.tools.noop import Noop
+from longstride.tools.python import Python
+from longstride.tools.read_file import ReadFile
+from longstride.tools.recall import Recall
+from longstride.tools.search_files import SearchFiles
+from longstride.tools.shell import Shell
+from longstride.tools.submit import Submit
+from longstride.tools.tool import Tool
+from longstride.tools.write_file import WriteFile
+
+AnyTool = Tool[Any]
+
+
+class Registry:
+    """Tools with names of their own."""
+
+    def __init__(self, tools: Iterable[AnyTool]) -> None:
+        """
+        Raises:
+            ValueError: two tools have the same name.
+        """
+        self._tools: dict[str, AnyTool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ValueError(f"two tools are named {tool.name!r}: rename one")
+            self._tools[tool.name] = tool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self._tools)
+
+    def get(self, name: str) -> AnyTool | None:
+        """One of them."""
+        return self._tools.get(name)
+
+    def allowed(self, asked: Sequence[str] | None) -> tuple[str, ...]:
+        """The tools of a task: those it names, in its order; those offered to all when it names none.
+
+        Raises:
+            ValueError: it names a tool that does not exist.
+        """
+        if not asked:
+            return tuple(name for name, tool in self._tools.items() if tool.offered)
+        if unknown := [name for name in asked if name not in self._tools]:
+            raise ValueError(
+                f"there is no tool {', '.join(map(repr, unknown))}; the tools are {', '.join(self._tools)}"
+            )
+        return tuple(asked)
+
+    def unknown(self, asked: Sequence[str] | None) -> tuple[str, ...]:
+        """Names that no tool has."""
+        return tuple(name for name in asked or () if name not in self._tools)
+
+    def specs(self, asked: Sequence[str] | None = None) -> tuple[ToolSpec, ...]:
+        """What a policy is shown of a task's tools."""
+        return tuple(self._tools[name].spec for name in self.allowed(asked))
+
+
+def builtin_tools() -> Registry:
+    """The tools that Longstride comes with."""
+    executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
+    return Registry((*executed, Delegate(), Recall()))

@@ -1,0 +1,161 @@
+"""What a tool is, and what it works with."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+
+from longstride.contracts.envelope import explain
+from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, ToolSpec, Usage
+from longstride.contracts.v1.limits import Isolation, SandboxLimits
+from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
+from longstride.sandbox.errors import ExecutionCancelled
+from longstride.sandbox.workspace import Workspace
+
+
+class InvalidArguments(ValueError):
+    """The arguments do not fit the tool's schema; the text names each field and what was expected."""
+
+
+class Arguments(BaseModel):
+    """Base of a tool's arguments: closed, and strict about types; field docstrings become the schema's descriptions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+A = TypeVar("A", bound=Arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool did. ``output`` may be any length and hold any bytes; the executor makes the observation from it."""
+
+    status: ObservationStatus
+    output: bytes
+    exit_code: int | None = None
+    limit: str | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+class Bench:
+    """What a tool works with: the task's workspace, opened when it is first asked for, and sandboxes to run commands in."""
+
+    def __init__(
+        self,
+        backend: SandboxBackend,
+        open_workspace: Callable[[], Workspace],
+        limits: SandboxLimits,
+        isolation: Isolation = "process",
+        cancelled: Cancellation = NEVER,
+    ) -> None:
+        self.backend = backend
+        self.limits = limits
+        self.isolation = isolation
+        self.cancelled = cancelled
+        self.opened: Workspace | None = None
+        """``None`` until a tool touches the workspace; most of a step's cost is spared when none does."""
+        self._open_workspace = open_workspace
+
+    @property
+    def workspace(self) -> Workspace:
+        """The task's workspace."""
+        if self.opened is None:
+            self.opened = self._open_workspace()
+        return self.opened
+
+    def run(self, *argv: str, wall_s: float | None = None) -> Execution:
+        """Run a command in a sandbox of its own, within the limits and ``wall_s``.
+
+        Raises:
+            ExecutionCancelled: it was killed from outside.
+        """
+        wall = min(self.limits.wall_s, wall_s or self.limits.wall_s)
+        limits = self.limits.model_copy(update={"wall_s": wall})
+        command = Command(argv, self.workspace.volume, limits, self.isolation)
+        execution = self.backend.run(command, self.cancelled)
+        if execution.killed:
+            raise ExecutionCancelled
+        return execution
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """JSON Schema without the titles that pydantic makes up: they cost tokens and say nothing."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+class Tool(ABC, Generic[A]):
+    """One tool. Subclasses say what it is in class attributes and do it in ``run``."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    arguments: type[A]
+    """One source for the schema and its validation."""
+    idempotency: ClassVar[IdempotencyClass] = "pure"
+    """Effects on the workspace do not count: a step that is run again starts from the state before it."""
+    time_limit_s: ClassVar[float] = 3600.0
+    """For one call, below the task's own limit."""
+    offered: ClassVar[bool] = True
+    """Whether a task that names no tools gets it."""
+    planner_side: ClassVar[bool] = False
+    """Carried out by the planner: the executor never sees it."""
+    changes_workspace: ClassVar[bool] = True
+    """``False``: it only reads, and the workspace need not be looked through afterwards."""
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """As a policy sees it."""
+        schema = self.arguments.model_json_schema(schema_generator=_PlainSchema)
+        schema.pop("title", None)
+        schema.pop("description", None)
+        return ToolSpec(name=self.name, description=self.description, parameters=schema)
+
+    def parse(self, arguments: Mapping[str, JsonValue]) -> A:
+        """Validate a call's arguments.
+
+        Raises:
+            InvalidArguments: naming each field that does not fit, and what it must be.
+        """
+        try:
+            return self.arguments.model_validate_json(json.dumps(arguments), strict=True)
+        except ValidationError as error:
+            fields = json.dumps(self.spec.parameters.get("properties", {}), ensure_ascii=False)
+            raise InvalidArguments(f"{self.name}: {explain(error)}. Its arguments are {fields}") from error
+
+    @abstractmethod
+    def run(self, arguments: A, bench: Bench) -> ToolResult:
+        """Do it. An agent's mistake is a result; only broken infrastructure raises."""
+
+
+class PlannerTool(Tool[A]):
+    """A tool that the planner carries out itself; here is what a policy is told of it."""
+
+    planner_side = True
+
+    def run(self, arguments: A, bench: Bench) -> ToolResult:
+        """Never here."""
+        raise AssertionError(f"{self.name} is carried out by the planner")
+
+
+def of_execution(execution: Execution) -> ToolResult:
+    """The result of a command: its output, then its errors, then how it ended when that was not well."""
+    parts = [execution.stdout, execution.stderr, _ending(execution).encode()]
+    output = b"".join(part if part.endswith(b"\n") else part + b"\n" for part in parts if part)
+    output = output.removesuffix(b"\n") if parts[2] else output
+    return ToolResult(execution.status, output, execution.exit_code, execution.limit, execution.usage)
+
+
+def _ending(execution: Execution) -> str:
+    if execution.limit:
+        usage = execution.usage
+        return (
+            f"stopped by {execution.limit} after {usage.wall_ms / 1e3:.1f} s, "
+            f"{usage.cpu_ms / 1e3:.1f} s of CPU and {usage.max_memory_mb:.0f} MB"
+        )
+    return f"exit code {execution.exit_code}" if execution.exit_code else ""

@@ -1,0 +1,565 @@
+"""Code that means harm: each payload must stay contained, seen from outside, and the executor must serve the next call.
+
+Needs bubblewrap alone.
+"""
+
+import errno
+import os
+import re
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox.base import Execution
+from tests.support.sandboxes import SMALL, Arena, arena, processes_of
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the whole recipe needs root")
+
+SECRET = "correct-horse-battery-staple"
+CALL = """
+import ctypes, errno, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(a) for a in arguments])
+    return "allowed" if result >= 0 else errno.errorcode[ctypes.get_errno()]
+"""
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Arena]:
+    with arena() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def the_next_call_is_served(box: Arena, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LONGSTRIDE_SECRET", SECRET)
+    yield
+    told = box.act("shell", command="echo still here", task="next")
+    assert told.observation is not None
+    assert (told.observation.status, told.observation.text) == ("ok", "still here\n")
+    assert groups_of(box) == [], "control groups were left behind"
+
+
+def groups_of(box: Arena) -> list[Path]:
+    scratch = box.backend._scratch
+    return [path for h in scratch.hierarchies for path in h.base.glob(f"{scratch.name}-*")]
+
+
+def limits(**changes: object) -> SandboxLimits:
+    return SMALL.model_validate({**SMALL.model_dump(), **changes})
+
+
+def said(execution: Execution) -> str:
+    return execution.stdout.decode(errors="replace") + execution.stderr.decode(errors="replace")
+
+
+# -- too much of something ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "bomb", [":(){ :|:& };:; wait", "while :; do (sleep 30 &) ; done", "python3 -c 'import os\nwhile 1: os.fork()'"]
+)
+def test_fork_bomb(box: Arena, bomb: str) -> None:
+    bounds = limits(wall_s=2, processes=20)
+    most = 0
+    with box.volume(bounds) as volume:
+        done = threading.Event()
+
+        def count() -> None:
+            nonlocal most
+            while not done.wait(0.05):
+                most = max(most, len(processes_of(volume)))
+
+        watcher = threading.Thread(target=count)
+        watcher.start()
+        from longstride.sandbox.base import Command
+
+        execution = box.backend.run(Command(("/bin/bash", "-c", bomb), volume, bounds))
+        done.set()
+        watcher.join()
+        assert processes_of(volume) == []
+    assert execution.status in ("ok", "limit", "timeout", "failed"), "bash may give up in good order"
+    assert most <= 20 + 2, "bwrap's own two count beside the command's"
+
+
+@pytest.mark.parametrize(
+    "greed",
+    [
+        "x = bytearray(1 << 30)",
+        "import mmap; m = mmap.mmap(-1, 1 << 30)\nfor i in range(0, 1 << 30, 4096): m[i] = 1",
+        "import os; f = os.memfd_create('m')\nwhile 1: os.write(f, bytes(1 << 20))",
+        "f = open('/dev/shm/f', 'wb')\nwhile 1: f.write(bytes(1 << 20)); f.flush()",
+        "f = open('/tmp/f', 'wb')\nwhile 1: f.write(bytes(1 << 20)); f.flush()",
+        "import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_void_p\n"
+        "i = l.shmget(0, 1 << 28, 0o1600); p = l.shmat(i, 0, 0); ctypes.memset(p, 1, 1 << 28)",
+        "import os\nfor i in range(60): os.fork() or [bytearray(8 << 20) for _ in range(9)]",
+    ],
+    ids=["heap", "mapping", "memfd", "shm", "tmp", "sysv", "many processes"],
+)
+def test_memory_bomb(box: Arena, greed: str) -> None:
+    execution = box.python(greed, limits(memory_mb=64, disk_mb=512, wall_s=30))
+    assert execution.status == "limit"
+    assert execution.limit == "memory_mb=64"
+    assert execution.usage.max_memory_mb <= 64
+
+
+def test_disk_fill(box: Arena) -> None:
+    execution = box.shell("cat /dev/zero > a || cat /dev/zero > b; ls -l >&2; exit 1")
+    assert (execution.status, execution.limit) == ("limit", "disk_mb=8")
+
+
+def test_many_files_that_fill_the_disk_together(box: Arena) -> None:
+    execution = box.shell("for i in $(seq 100); do head -c 1M /dev/zero > f$i || exit 1; done")
+    assert (execution.status, execution.limit) == ("limit", "disk_mb=8")
+
+
+@pytest.mark.parametrize("where", [".", "/tmp", "/dev/shm"])
+def test_inode_flood(box: Arena, where: str) -> None:
+    execution = box.python(f"for i in range(10**6): open(f'{where}/{{i}}', 'w')")
+    assert (execution.status, execution.limit) == ("limit", "files=500")
+
+
+def test_sparse_file_of_a_terabyte(box: Arena) -> None:
+    told = box.act("shell", command="truncate -s 1T sparse")
+    assert told.observation is not None
+    assert (told.observation.status, told.observation.limit) == ("limit", "disk_mb=8")
+
+
+def test_cpu_burn_on_more_cores_than_allowed(box: Arena) -> None:
+    started = time.monotonic()
+    execution = box.shell("for i in 1 2 3 4; do (while :; do :; done) & done; wait", limits(cpu_s=1.5, cpus=1))
+    assert (execution.status, execution.limit) == ("limit", "cpu_s=1.5")
+    assert execution.usage.cpu_ms < 2500
+    assert time.monotonic() - started >= 1.4, "one core gives one second of CPU a second"
+
+
+def test_descriptor_flood(box: Arena) -> None:
+    code = "import os\nn = 0\ntry:\n    while 1: os.dup(0); n += 1\nexcept OSError as e: print(n, e.errno)"
+    count, code_ = said(box.python(code)).split()
+    assert int(count) <= 1024
+    assert int(code_) == errno.EMFILE
+
+
+def test_directories_twenty_thousand_deep(box: Arena) -> None:
+    first = box.act("write_file", path="kept", content="kept", limits=limits(files=30_000, disk_mb=64), task="deep")
+    code = "import os\nfor i in range(20000): os.mkdir('d'); os.chdir('d')"
+    told = box.act("python", code=code, workspace=first.workspace, limits=limits(files=30_000, disk_mb=64), task="deep")
+    assert told.observation is not None
+    assert told.observation.status == "limit"
+    assert "nested more than 64 deep" in told.observation.text
+    assert told.workspace == first.workspace
+    after = box.act("shell", command="ls", workspace=told.workspace, task="deep")
+    assert after.observation is not None
+    assert after.observation.text == "kept\n"
+
+
+def test_endless_output(box: Arena) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    execution = box.shell("yes & yes >&2", limits(wall_s=2))
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert execution.status == "timeout"
+    assert len(execution.stdout) + len(execution.stderr) < SMALL.output_bytes + 200
+    assert grown_kib < 30_000
+
+
+def test_a_killed_writer_does_not_block_its_end(box: Arena) -> None:
+    """Nobody reads a pipe that the dead command left; its last words are there."""
+    execution = box.shell("head -c 60000 /dev/zero | tr '\\0' x; echo; echo last; kill -9 $$")
+    assert execution.exit_code == 137
+    assert execution.stdout.endswith(b"last\n")
+
+
+# -- seeing and reaching the host ---------------------------------------------------------------------------------------
+
+
+def test_no_file_of_the_host_is_there(box: Arena, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    tmp_path.chmod(0o755)
+    here = Path(__file__).resolve()
+    code = (
+        "import os\n"
+        f"for path in ({str(tmp_path / 'secret')!r}, {str(here)!r}, '/root', '/home', '/etc/shadow', '/sys', '/var/lib',\n"
+        "             '/proc/1/root/etc/shadow', '/proc/1/root/root', '/proc/1/cwd/etc/shadow'):\n"
+        "    try: print(path, os.stat(path))\n"
+        "    except OSError as e: print(e.errno)"
+    )
+    assert said(box.python(code)).split() == [str(errno.ENOENT)] * 10
+
+
+def test_the_hosts_environment_is_nowhere(box: Arena) -> None:
+    assert os.environ["LONGSTRIDE_SECRET"] == SECRET
+    execution = box.shell("env; cat /proc/*/environ /proc/*/cmdline /proc/*/task/*/environ | tr '\\0' '\\n'")
+    assert SECRET not in said(execution)
+    assert "AGENT_VISIBLE" not in said(execution)
+    assert not re.search(r"/var/lib|volume-|run-\d", said(execution)), "nor do paths of the host show"
+
+
+def test_no_process_of_the_host_is_seen(box: Arena) -> None:
+    pids = said(box.shell("ls /proc | grep -E '^[0-9]+$'")).split()
+    assert len(pids) < 8
+    assert str(os.getpid()) not in pids or os.getpid() < 8
+
+
+def test_only_three_descriptors_are_inherited(box: Arena) -> None:
+    code = "import os; print(sorted(int(f) for f in os.listdir('/proc/self/fd'))[:-1])"
+    assert said(box.python(code)) == "[0, 1, 2]\n"
+
+
+@pytest.mark.parametrize(
+    "device", ["kmsg", "mem", "port", "kvm", "fuse", "vda", "sda", "loop-control", "userfaultfd", "vsock"]
+)
+def test_no_device_is_there_and_none_can_be_made(box: Arena, device: str) -> None:
+    execution = box.shell(
+        f"test -e /dev/{device} && echo there; mknod /tmp/d c 1 11 && echo made; mknod d b 8 0 && echo made"
+    )
+    assert "there" not in said(execution)
+    assert "made" not in said(execution)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/proc/sysrq-trigger",
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/kernel/hostname",
+        "/proc/sys/vm/drop_caches",
+        "/usr/bin/owned",
+        "/etc/passwd",
+        "/lib/owned",
+        "/owned",
+        "/dev/owned",
+        "/run/longstride/owned",
+        "/proc/1/oom_score_adj",
+        "/proc/1/mem",
+    ],
+)
+def test_nothing_of_the_system_can_be_written(box: Arena, path: str) -> None:
+    code = f"try: open({path!r}, 'w').write('0'); print('written')\nexcept OSError as e: print(e.errno)"
+    refusals = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO}
+    assert int(said(box.python(code))) in refusals
+
+
+def test_a_lower_oom_score_cannot_be_had(box: Arena) -> None:
+    code = "try: open('/proc/self/oom_score_adj', 'w').write('-1000'); print('lowered')\nexcept OSError as e: print(e.errno)"
+    assert int(said(box.python(code))) == errno.EROFS
+
+
+def test_hidden_files_of_proc_are_empty(box: Arena) -> None:
+    assert said(box.shell("cat /proc/kallsyms /proc/cmdline /proc/keys /proc/iomem /proc/timer_list")) == ""
+
+
+# -- becoming somebody else ---------------------------------------------------------------------------------------------
+
+
+def test_no_privilege_can_be_had(box: Arena) -> None:
+    code = CALL + "for n, a in ((105, 0), (106, 0), (117, 0), (126, 0)): print(call(n, a, a, a))\nprint(os.getresuid())"
+    execution = box.python(code)
+    assert "(1000, 1000, 1000)" in said(execution)
+    assert "(0," not in said(execution)
+    status = said(box.shell("grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status; id -u"))
+    assert set(re.findall(r"Cap\w+:\s+(\w+)", status)) == {"0" * 16}
+    assert "NoNewPrivs:\t1" in status
+    assert "Seccomp:\t2" in status
+
+
+@pytest.mark.parametrize("program", ["su -c id", "mount", "passwd -S root", "newgrp root", "chsh -s /bin/sh root"])
+def test_set_uid_programs_give_nothing(box: Arena, program: str) -> None:
+    assert "uid=0" not in said(box.shell(f"{program} </dev/null; id"))
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "arguments"),
+    [
+        ("mount", 165, (0, 0, 0, 0, 0)),
+        ("umount2", 166, (0, 0)),
+        ("pivot_root", 155, (0, 0)),
+        ("chroot", 161, (0,)),
+        ("fsopen", 430, (0, 0)),
+        ("open_tree", 428, (-100, 0, 0)),
+        ("move_mount", 429, (0, 0, 0, 0, 0)),
+        ("mount_setattr", 442, (-100, 0, 0, 0, 0)),
+        ("open_by_handle_at", 304, (-100, 0, 0)),
+        ("unshare user", 272, (0x10000000,)),
+        ("unshare mount", 272, (0x20000,)),
+        ("setns", 308, (0, 0)),
+        ("clone user", 56, (0x10000000 | 17, 0, 0, 0, 0)),
+        ("ptrace", 101, (16, 1, 0, 0)),
+        ("process_vm_readv", 310, (1, 0, 0, 0, 0, 0)),
+        ("pidfd_getfd", 438, (0, 0, 0)),
+        ("keyctl", 250, (0, -3, 1)),
+        ("add_key", 248, (0, 0, 0, 0, -3)),
+        ("bpf", 321, (0, 0, 0)),
+        ("perf_event_open", 298, (0, 0, -1, -1, 0)),
+        ("userfaultfd", 323, (0,)),
+        ("kexec_load", 246, (0, 0, 0, 0)),
+        ("init_module", 175, (0, 0, 0)),
+        ("reboot", 169, (0xFEE1DEAD, 672274793, 0, 0)),
+        ("settimeofday", 164, (0, 0)),
+        ("sethostname", 170, (0, 0)),
+        ("swapon", 167, (0, 0)),
+        ("syslog", 103, (3, 0, 0)),
+        ("acct", 163, (0,)),
+        ("quotactl", 179, (0, 0, 0, 0)),
+        ("fanotify_init", 300, (0, 0)),
+        ("iopl", 172, (3,)),
+    ],
+)
+def test_calls_into_the_kernel_are_refused(box: Arena, name: str, number: int, arguments: tuple[int, ...]) -> None:
+    assert said(box.python(CALL + f"print(call({number}, *{arguments}))")) == "EPERM\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("clone3", 435), ("io_uring_setup", 425), ("io_uring_enter", 426), ("memfd_secret", 447), ("future", 600)],
+)
+def test_calls_that_do_not_exist_here(box: Arena, name: str, number: int) -> None:
+    assert said(box.python(CALL + f"print(call({number}, 0, 0, 0, 0, 0, 0))")) == "ENOSYS\n"
+
+
+def test_threads_and_processes_work_all_the_same(box: Arena) -> None:
+    code = (
+        "import threading, subprocess, multiprocessing as m, socket\n"
+        "t = threading.Thread(target=print, args=('thread',)); t.start(); t.join()\n"
+        "print(subprocess.run(['echo', 'process'], capture_output=True, text=True).stdout, end='')\n"
+        "with m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, -2]))\n"
+        "a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))\n"
+        "s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); print('loopback')\n"
+    )
+    assert said(box.python(code)) == "thread\nprocess\n[1, 2]\nb'x'\nloopback\n"
+
+
+def test_32_bit_calls_kill_the_caller(box: Arena) -> None:
+    """``mov eax, 20; int 0x80; ret``: getpid by the old gate, where x86-64's filter would not see the number."""
+    code = (
+        "import ctypes, mmap\n"
+        "m = mmap.mmap(-1, 4096, prot=7); m.write(bytes.fromhex('b814000000cd80c3'))\n"
+        "f = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))\n"
+        "print('before', flush=True); print('pid', f())"
+    )
+    execution = box.python(code)
+    assert execution.exit_code == 128 + 31, "SIGSYS"
+    assert said(execution) == "before\n"
+
+
+def test_a_terminal_cannot_be_typed_into(box: Arena) -> None:
+    code = (
+        "import fcntl, pty, os, termios\n"
+        "master, slave = pty.openpty()\n"
+        "try: fcntl.ioctl(slave, termios.TIOCSTI, b'x'); print('typed')\n"
+        "except OSError as e: print(e.errno)\n"
+        "try: os.open('/dev/tty', os.O_RDWR); print('a terminal')\n"
+        "except OSError as e: print(e.errno)"
+    )
+    assert said(box.python(code)).split() == [str(errno.EPERM), str(errno.ENXIO)]
+
+
+# -- other processes, the network ---------------------------------------------------------------------------------------
+
+
+def test_signals_reach_nobody_outside(box: Arena) -> None:
+    hit = []
+    import signal
+
+    before = {number: signal.signal(number, lambda n, _: hit.append(n)) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        code = (
+            f"import os, signal\nfor pid in (1, {os.getpid()}, {os.getppid()}, -1, 0):\n"
+            "    for s in (signal.SIGUSR1, signal.SIGTERM, signal.SIGKILL):\n"
+            "        try: os.kill(pid, s) if pid != 0 else None\n"
+            "        except OSError: pass"
+        )
+        box.python(code)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert hit == []
+
+
+@pytest.mark.parametrize(
+    "stubborn",
+    [
+        "import signal, time\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\ntime.sleep(60)",
+        "import os, signal; os.kill(os.getppid(), signal.SIGSTOP); os.kill(os.getpid(), signal.SIGSTOP)",
+        "import os, signal, time\nos.setsid() if os.fork() else None\nos.fork(); os.fork()\ntime.sleep(60)",
+        "import os\nr, w = os.pipe()\nos.read(r, 1)",
+    ],
+    ids=["ignores signals", "stops", "daemons", "waits for ever"],
+)
+def test_what_does_not_want_to_end_is_ended(box: Arena, stubborn: str) -> None:
+    started = time.monotonic()
+    execution = box.python(stubborn, limits(wall_s=1))
+    assert (execution.status, execution.limit) == ("timeout", "wall_s=1")
+    assert time.monotonic() - started < 5
+
+
+def test_a_daemon_dies_with_its_command(box: Arena) -> None:
+    command = "(setsid nohup sh -c 'while :; do echo x >> beat; sleep 0.01; done' >/dev/null 2>&1 &) ; sleep 0.2; echo started"
+    with box.volume() as volume:
+        from longstride.sandbox.base import Command
+
+        execution = box.backend.run(Command(("/bin/bash", "-c", command), volume, SMALL))
+        assert execution.status == "ok"
+        assert processes_of(volume) == []
+        size = (volume.path / "beat").stat().st_size
+        time.sleep(0.1)
+        assert (volume.path / "beat").stat().st_size == size > 0
+
+
+def test_a_cancellation_kills_at_once(box: Arena) -> None:
+    cancelled = threading.Event()
+    threading.Timer(0.5, cancelled.set).start()
+    started = time.monotonic()
+    execution = box.python("import time; time.sleep(60)", limits(wall_s=60), cancelled)
+    assert execution.killed
+    assert time.monotonic() - started < 2
+
+
+def test_the_hosts_network_is_not_there(box: Arena, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_UNIX) as path_socket,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
+        path_socket.bind(str(tmp_path / "s"))
+        path_socket.listen()
+        (tmp_path / "s").chmod(0o777)
+        name = f"longstride-{os.getpid()}"
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        code = (
+            "import socket as s\n"
+            f"for family, address in ((s.AF_INET, ('127.0.0.1', {tcp.getsockname()[1]})), (s.AF_UNIX, {str(tmp_path / 's')!r}),\n"
+            f"                        (s.AF_UNIX, '\\0{name}'), (s.AF_INET, ('192.0.2.1', 80)), (s.AF_INET6, ('2001:db8::1', 80))):\n"
+            "    with s.socket(family) as c:\n"
+            "        try: c.settimeout(2); c.connect(address); print('connected', address)\n"
+            "        except OSError as e: print(e.errno)"
+        )
+        answers = [int(word) for word in said(box.python(code)).split()]
+    assert answers == [errno.ECONNREFUSED, errno.ENOENT, errno.ECONNREFUSED, errno.ENETUNREACH, errno.ENETUNREACH]
+    assert (
+        said(box.shell("ls /sys/class/net 2>&1; cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '")).split()[-1]
+        == "lo"
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "expected"),
+    [
+        (2, 3, errno.EPERM),
+        (10, 3, errno.EPERM),
+        (17, 3, errno.EAFNOSUPPORT),
+        (38, 5, errno.EAFNOSUPPORT),
+        (40, 1, errno.EAFNOSUPPORT),
+        (31, 3, errno.EAFNOSUPPORT),
+        (29, 3, errno.EAFNOSUPPORT),
+    ],
+    ids=["raw", "raw6", "packet", "alg", "vsock", "bluetooth", "can"],
+)
+def test_unusual_sockets_are_refused(box: Arena, family: int, kind: int, expected: int) -> None:
+    code = f"import socket\ntry: socket.socket({family}, {kind}); print('open')\nexcept OSError as e: print(e.errno)"
+    assert int(said(box.python(code))) == expected
+
+
+# -- what is collected --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arrange", "why"),
+    [
+        ("ln -s /etc/shadow loot", "leads out"),
+        ("ln -s ../../../../../etc/shadow loot", "leads out"),
+        ("mkfifo loot", "not a regular file"),
+        ("mkdir loot", "not a regular file|directory"),
+        ("ln -s loot loot", "circle"),
+        ("python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"loot\")'", "not a regular file"),
+        ("ln -s /proc/self/environ loot", "leads out"),
+        ("ln -s /dev/zero loot", "leads out"),
+    ],
+)
+def test_no_trick_hands_in_a_file_of_the_host(box: Arena, arrange: str, why: str) -> None:
+    first = box.act("shell", command=arrange, task="loot")
+    told = box.act("submit", answer="x", artifacts=["loot"], workspace=first.workspace, task="loot")
+    assert told.observation is not None
+    assert told.observation.status == "invalid"
+    assert re.search(why, told.observation.text) or "no such file" in told.observation.text
+    assert told.artifacts == ()
+    assert not list(box.artifacts.list("session/output"))
+
+
+@pytest.mark.parametrize("path", ["/etc/shadow", "../../../etc/shadow", "/proc/self/environ", "loot"])
+@pytest.mark.parametrize("tool", ["read_file", "write_file"])
+def test_the_host_side_tools_reach_nothing_else(box: Arena, tool: str, path: str) -> None:
+    shadow = Path("/etc/shadow").read_bytes()
+    first = box.act("shell", command="ln -s /etc/shadow loot", task="reach")
+    content = {"content": "owned"} if tool == "write_file" else {}
+    told = box.act(tool, path=path, workspace=first.workspace, task="reach", **content)
+    assert told.observation is not None
+    assert told.observation.status == "failed"
+    assert "root:" not in told.observation.text
+    assert Path("/etc/shadow").read_bytes() == shadow
+
+
+def test_odd_names_are_kept_and_shown_as_one_line(box: Arena) -> None:
+    command = r"""touch -- "$(printf 'new\nline')" "$(printf '\377\376')" "$(printf '\033[31mred')" ' ' '-rf'; mkfifo "$(printf 'a\nb')" """
+    first = box.act("shell", command=command, task="names")
+    assert first.observation is not None
+    assert first.observation.text.count("\n") == 1, "the note is one line"
+    box.workspaces.forget("names")
+    code = "import os; print(sorted(os.listdir(b'.')))"
+    again = box.act("python", code=code, workspace=first.workspace, task="names")
+    assert again.observation is not None
+    assert again.observation.text == r"[b'\x1b[31mred', b' ', b'-rf', b'new\nline', b'\xff\xfe']" + "\n"
+
+
+def test_terminal_sequences_do_not_reach_a_reader(box: Arena) -> None:
+    told = box.act("shell", command=r"printf '\033[2J\033]0;owned\007red\033[31m\000\010'")
+    assert told.observation is not None
+    assert "\x1b" not in told.observation.text
+    assert "\0" not in told.observation.text
+
+
+def test_an_archive_is_a_file_like_any_other(box: Arena) -> None:
+    """Nothing is unpacked outside the sandbox; inside, a bomb meets the workspace's limit."""
+    code = (
+        "import zipfile\n"
+        "with zipfile.ZipFile('bomb.zip', 'w', zipfile.ZIP_DEFLATED) as z:\n"
+        "    z.writestr('../escaped', 'x'); z.writestr('zeros', bytes(64 << 20))\n"
+    )
+    first = box.act("python", code=code, task="zip")
+    told = box.act("submit", answer="", artifacts=["bomb.zip"], workspace=first.workspace, task="zip")
+    assert [a.name for a in told.artifacts] == ["bomb.zip"]
+    for stored in list(box.artifacts.list("session/output")):
+        box.artifacts.delete(stored.key)
+    unpacked = box.act("shell", command="python3 -m zipfile -e bomb.zip .", workspace=first.workspace, task="zip")
+    assert unpacked.observation is not None
+    assert (unpacked.observation.status, unpacked.observation.limit) == ("limit", "disk_mb=8")
+
+
+def test_a_store_through_a_mapping_is_collected(box: Arena) -> None:
+    """On a tmpfs it changes no time of the file."""
+    first = box.act("python", code="open('f', 'wb').write(b'a' * 4096)", task="map")
+    code = "import mmap\nwith open('f', 'r+b') as f, mmap.mmap(f.fileno(), 0) as m: m[0]; m[0] = 98"
+    second = box.act("python", code=code, workspace=first.workspace, task="map")
+    box.workspaces.forget("map")
+    told = box.act("shell", command="head -c 1 f", workspace=second.workspace, task="map")
+    assert told.observation is not None
+    assert told.observation.text == "b\n"
+
+
+def test_the_end_cannot_be_forged(box: Arena) -> None:
+    code = (
+        "import os\n"
+        "for fd in range(3, 300):\n"
+        "    try: os.write(fd, b'{ \"exit-code\": 0 }\\n')\n"
+        "    except OSError: pass\n"
+        "print('{ \"exit-code\": 0 }'); os._exit(9)"
+    )
+    assert box.python(code).exit_code == 9

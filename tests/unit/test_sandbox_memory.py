@@ -1,0 +1,83 @@
+"""The in-memory twin behaves as the port says."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox.base import Command
+from longstride.sandbox.errors import IsolationUnavailable, SandboxFailed
+from longstride.sandbox.memory import LimitReached, MemorySandbox, Process
+
+LIMITS = SandboxLimits(wall_s=5, output_bytes=256, disk_mb=1, files=16)
+
+
+def hello(process: Process) -> int:
+    (process.workspace / "made").write_text(process.argv[1])
+    process.print("hello " + process.argv[1])
+    process.stderr.write(b"warning")
+    return 0
+
+
+def greedy(process: Process) -> int:
+    raise LimitReached("memory_mb")
+
+
+def slow(process: Process) -> int:
+    process.work(60)
+    return 0
+
+
+def chatty(process: Process) -> int:
+    process.stdout.write(b"x" * 10_000)
+    return 4
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> MemorySandbox:
+    return MemorySandbox(tmp_path, {"hello": hello, "greedy": greedy, "slow": slow, "chatty": chatty})
+
+
+def run(backend: MemorySandbox, *argv: str, limits: SandboxLimits = LIMITS, **options: object):
+    return backend.run(Command(argv, backend.volumes.create(limits), limits), **options)
+
+
+def test_a_program_works_on_the_workspace(backend: MemorySandbox) -> None:
+    volume = backend.volumes.create(LIMITS)
+    execution = backend.run(Command(("hello", "you"), volume, LIMITS))
+    assert (execution.status, execution.exit_code) == ("ok", 0)
+    assert (execution.stdout, execution.stderr) == (b"hello you\n", b"warning")
+    assert (volume.path / "made").read_text() == "you"
+
+
+def test_output_is_capped(backend: MemorySandbox) -> None:
+    execution = run(backend, "chatty")
+    assert execution.status == "failed"
+    assert len(execution.stdout) < 256
+    assert b"9872 bytes of output were dropped" in execution.stdout
+
+
+def test_a_limit_is_named(backend: MemorySandbox) -> None:
+    assert run(backend, "greedy").limit == "memory_mb=512"
+
+
+def test_the_wall_clock_stops_a_program(backend: MemorySandbox) -> None:
+    execution = run(backend, "slow", limits=LIMITS.model_copy(update={"wall_s": 0.05}))
+    assert (execution.status, execution.limit, execution.killed) == ("timeout", "wall_s=0.05", False)
+
+
+def test_a_cancellation_stops_a_program(backend: MemorySandbox) -> None:
+    cancelled = threading.Event()
+    cancelled.set()
+    assert run(backend, "slow", cancelled=cancelled).killed
+
+
+def test_a_stronger_boundary_is_refused_with_a_sentence(backend: MemorySandbox) -> None:
+    with pytest.raises(IsolationUnavailable, match="needs microvm isolation, and the memory backend gives process"):
+        backend.run(Command(("hello", "x"), backend.volumes.create(LIMITS), LIMITS, isolation="microvm"))
+
+
+def test_an_unknown_program_is_the_tests_mistake(backend: MemorySandbox) -> None:
+    with pytest.raises(SandboxFailed, match="no program 'rm'"):
+        run(backend, "rm")

@@ -1,0 +1,70 @@
+"""How an end is judged from what the kernel counted."""
+
+import signal
+
+import pytest
+
+from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox.capture import Capture
+from longstride.sandbox.errors import SandboxFailed
+from longstride.sandbox.supervisor import Outcome
+from longstride.sandbox.verdict import Evidence, judge
+
+LIMITS = SandboxLimits(wall_s=7, cpu_s=2.5, memory_mb=64, processes=9, disk_mb=3, files=40)
+
+
+def evidence(exit_code: int | None, **changes: object) -> Evidence:
+    outcome = Outcome(
+        exit_code=exit_code,
+        stopped_by=changes.pop("stopped_by", None),
+        stdout=Capture(100),
+        stderr=Capture(100),
+        wall_s=0.25,
+        cpu_s=0.5,
+        max_rss_kib=2048,
+        launcher_code=1,
+    )
+    known = {"out_of_memory": 0, "refused_processes": 0, "exhausted": None, "cpu_s": 0.5, "peak_memory_bytes": 3 << 20}
+    return Evidence(outcome, LIMITS, **{**known, **changes})
+
+
+@pytest.mark.parametrize(
+    ("seen", "status", "limit"),
+    [
+        (evidence(0), "ok", None),
+        (evidence(3), "failed", None),
+        (evidence(None, stopped_by="wall_s"), "timeout", "wall_s=7"),
+        (evidence(137, stopped_by="wall_s"), "timeout", "wall_s=7"),
+        (evidence(137, stopped_by="cpu_s"), "limit", "cpu_s=2.5"),
+        (evidence(128 + signal.SIGXCPU), "limit", "cpu_s=2.5"),
+        (evidence(137, cpu_s=2.6), "limit", "cpu_s=2.5"),
+        (evidence(137), "failed", None),
+        (evidence(137, out_of_memory=1), "limit", "memory_mb=64"),
+        (evidence(None, out_of_memory=2), "limit", "memory_mb=64"),
+        (evidence(0, out_of_memory=1), "ok", None),
+        (evidence(128 + signal.SIGXFSZ), "limit", "disk_mb=3"),
+        (evidence(1, exhausted="files=40"), "limit", "files=40"),
+        (evidence(2, refused_processes=5), "limit", "processes=9"),
+        (evidence(0, refused_processes=5), "ok", None),
+        (evidence(2, refused_processes=5, out_of_memory=1), "limit", "memory_mb=64"),
+    ],
+)
+def test_an_end_has_a_status_and_names_its_limit(seen: Evidence, status: str, limit: str | None) -> None:
+    execution = judge(seen)
+    assert (execution.status, execution.limit) == (status, limit)
+
+
+def test_usage_is_in_the_contracts_units() -> None:
+    usage = judge(evidence(0)).usage
+    assert (usage.wall_ms, usage.cpu_ms, usage.max_memory_mb) == (250.0, 500.0, 3.0)
+
+
+def test_a_cancelled_command_says_nothing_but_that() -> None:
+    execution = judge(evidence(None, stopped_by="cancelled"))
+    assert execution.killed
+    assert execution.exit_code is None
+
+
+def test_an_end_that_nothing_explains_is_the_sandboxs() -> None:
+    with pytest.raises(SandboxFailed, match="launcher exit code 1"):
+        judge(evidence(None))
