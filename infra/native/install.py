@@ -24,6 +24,7 @@ LOCK = Path("/run/lock/longstride-install")
 POLICY = Path("/usr/sbin/policy-rc.d")
 WAIT_SECONDS = 600
 """For other users of apt and dpkg, e.g. unattended upgrades."""
+RETRY_SECONDS = 2.0
 
 
 def missing() -> list[str]:
@@ -67,7 +68,7 @@ def _apt(*arguments: str) -> None:
         if not locked:
             output = (done.stdout + done.stderr)[-3000:]
             raise StackError(f"`{' '.join(command)}` ended with exit code {done.returncode}:\n{output}")
-        time.sleep(2)
+        time.sleep(RETRY_SECONDS)
 
 
 @contextmanager

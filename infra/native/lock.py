@@ -30,12 +30,17 @@ def hold(folder: Path) -> BinaryIO:
     """Hold `folder` until this process ends or closes the file. `StackError` where another supervisor does."""
     file = (folder / FILE).open("ab")
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise StackError(f"another stack runs in {folder}") from None
-            time.sleep(0.02)
-        else:
-            return file
+    while not _locked(file):
+        if time.monotonic() > deadline:
+            file.close()
+            raise StackError(f"another stack runs in {folder}")
+        time.sleep(0.02)
+    return file
+
+
+def _locked(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -4,6 +4,7 @@ import json
 import random
 import socket
 from pathlib import Path
+from typing import Self
 
 from infra.native.errors import StackError
 from infra.native.private import write_private
@@ -11,6 +12,8 @@ from infra.native.private import write_private
 HOST = "127.0.0.1"
 RANGE = range(20000, 32000)
 """Below Linux's ephemeral ports (32768 and up), where an outgoing connection may take a port between choice and use."""
+CANDIDATES = 500
+"""How many to try before giving up."""
 FILE = "ports.json"
 
 
@@ -26,11 +29,21 @@ class Ports:
         """Reserve a port for each of `names`: the one that `folder` had before where that is free, else another."""
         self._reservations: list[socket.socket] = []
         before = recorded(folder)
-        self.numbers = {name: self._choose(before.get(name)) for name in names}
+        try:
+            self.numbers = {name: self._choose(before.get(name)) for name in names}
+        except StackError:
+            self.release()
+            raise
         write_private(folder / FILE, json.dumps(self.numbers, indent=1))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     def _choose(self, preferred: int | None) -> int:
-        candidates = random.sample(RANGE, 500)
+        candidates = random.sample(RANGE, CANDIDATES)
         for port in candidates if preferred is None else [preferred, *candidates]:
             if self._reserve(port):
                 return port
