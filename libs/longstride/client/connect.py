@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from longstride.client.reader import Reader
     from longstride.storage.artifacts import ArtifactStore
 
-BROKER_PATIENCE_S = 15.0
-
 
 class Deployment:
     """A running Longstride. Each part connects when it is first asked for; an embedded stack is started then."""
@@ -69,7 +67,7 @@ class Deployment:
             return self.outbox
         from longstride.client.amqp import Client
 
-        return Client(self.settings.amqp_url.get_secret_value(), patience_s=BROKER_PATIENCE_S, say=self._say)
+        return Client(self.settings.amqp_url.get_secret_value(), patience_s=self.settings.patience_s, say=self._say)
 
     @cached_property
     def outbox(self) -> "TaskClient":

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from longstride.client.errors import ClientError, Unreachable
 
+COMMAND = (sys.executable, "-m", "services.embedded")
 START_S = 90.0
 """A first start makes a database; slow disks take their time."""
 STOP_S = 30.0
@@ -38,7 +39,9 @@ class RunningStack:
 class EmbeddedStack:
     """The stack of one home folder: ``stack.lock`` is held while it lives, ``stack.json`` says where it is reached."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, command: Sequence[str] = COMMAND) -> None:
+        """``command`` starts the stack; ``--home DIR`` is added."""
+        self._command = command
         self.home = home.expanduser().absolute()
         self.log = self.home / "stack.log"
 
@@ -74,7 +77,7 @@ class EmbeddedStack:
         self.home.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "services.embedded", "--home", str(self.home)],
+                [*self._command, "--home", str(self.home)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

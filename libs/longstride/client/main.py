@@ -138,7 +138,6 @@ application = typer.Typer(
     cls=Commands,
     help=PURPOSE,
     rich_markup_mode="rich",
-    no_args_is_help=True,
     context_settings=SETTINGS,
     pretty_exceptions_enable=False,
 )
@@ -165,7 +164,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
     try:
-        application(prog_name="longstride")
+        application(args=sys.argv[1:] or ["--help"], prog_name="longstride")
     except ClientError as error:
         from longstride.client.screen.console import complain
 

@@ -34,6 +34,8 @@ class ClientSettings(BaseSettings):
     s3_access_key: SecretStr | None = None
     s3_secret_key: SecretStr | None = None
     s3_bucket: str = "longstride"
+    patience_s: float = Field(default=15.0, ge=0)
+    """Seconds to keep trying when the broker does not answer."""
 
     @property
     def embedded(self) -> bool:

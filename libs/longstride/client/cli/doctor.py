@@ -33,11 +33,12 @@ def doctor(json: Json = False) -> None:
         if json:
             show_json_line(asdict(finding))
         else:
-            show(_row(finding))
+            show(row(finding))
     raise typer.Exit(exit_codes.FAILED if missing else exit_codes.OK)
 
 
-def _row(finding: Finding) -> Table:
+def row(finding: Finding) -> Table:
+    """A finding for people."""
     marks = symbols(out().encoding)
     mark = {"good": marks.good, "missing": marks.bad, "weak": "!"}[finding.state]
     style = STYLES[finding.state]

@@ -43,9 +43,10 @@ def fork(
     with connect(say) as deployment:
         head = deployment.reader.find(task)
         past = history(event for _, event in deployment.reader.events(head.id))
-        if at not in past.steps or past.steps[at].ended_at is None:
-            done = [number for number, step in past.steps.items() if step.ended_at]
-            raise NotFound(f"{units.short(head.id)} has no finished step {at}; it has {len(done)}")
+        seen = [number for number, step in past.steps.items() if step.observation]
+        if at not in seen:
+            told = ", ".join(map(str, seen)) or "none yet"
+            raise NotFound(f"{units.short(head.id)} has no step {at} with an observation; it has: {told}")
         source = deployment.reader.state(head).submit
         handle = deployment.client.submit(
             _forked(source, head.id, at, instruction, policy, temperature),

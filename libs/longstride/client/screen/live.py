@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from types import TracebackType
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -32,6 +33,7 @@ class Card:
         self.submit: SubmitTask | None = None
         self.answer: str | None = None
         self.state = "queued"
+        self.began: datetime | None = None
         self.since = time.monotonic()
 
     def add(self, event: e.TaskEvent) -> None:
@@ -40,6 +42,7 @@ class Card:
         self.since = time.monotonic()
         if isinstance(event, e.Submitted):
             self.submit = event.submit
+            self.began = event.at
         self.state = self._state(event)
         step = self.history.last
         if isinstance(event, e.ActionObserved) and step and step.action and step.action.tool == "submit":
@@ -164,7 +167,13 @@ class LiveView:
             case e.Resumed():
                 yield self._lines.note("resumed", "", "mend")
             case e.Ended():
-                yield from self._lines.ended(event, card.answer)
+                yield from self._lines.ended(event, card.answer, self._spent(card, event))
+
+    def _spent(self, card: Card, end: e.Ended) -> str:
+        dot = f" {symbols(self._console.encoding).dot} "
+        took = units.seconds((end.at - card.began).total_seconds()) if card.began else ""
+        steps = len(card.history.steps)
+        return dot.join(filter(None, [f"{steps} step{'' if steps == 1 else 's'}", f"{card.tokens:,} tokens", took]))
 
     def _opening(self, card: Card, submit: SubmitTask) -> Iterator[Text]:
         if not self._intro:
@@ -180,4 +189,4 @@ class LiveView:
             yield Text("  " + "   ".join(told), "faint")
 
     def _how_to_approve(self, card: Card, step: StepView) -> str:
-        return f"longstride approve {units.short(card.task_id)} --step {step.number}   (or --deny)"
+        return f"longstride approve {units.short(card.task_id)} --step {step.number} (or --deny)"

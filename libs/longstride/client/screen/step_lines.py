@@ -30,7 +30,9 @@ class StepLines:
     def proposed(self, step: StepView) -> Iterator[Text]:
         """The policy has answered."""
         if step.new_plan:
-            yield self._note("plan", "   ".join(f"{i} {item}" for i, item in enumerate(step.new_plan, 1)), "faint")
+            yield self._note(
+                "plan", f" {self.marks.dot} ".join(f"{i} {item}" for i, item in enumerate(step.new_plan, 1)), "faint"
+            )
         if step.action and step.action.thought:
             yield self._note("thought", step.action.thought, "faint italic")
         cost = f"{units.tokens(step.model_usage.tokens)}  {units.seconds(step.model_s):>7}"
@@ -99,8 +101,8 @@ class StepLines:
         """A remark between steps."""
         return self._note(name, text, style)
 
-    def ended(self, end: Ended | TaskEnded, answer: str | None) -> Iterator[Text]:
-        """How the task ended."""
+    def ended(self, end: Ended | TaskEnded, answer: str | None, spent: str = "") -> Iterator[Text]:
+        """How the task ended, and what it took."""
         style = {"succeeded": "good", "failed": "bad"}.get(end.outcome, "mend")
         mark = self.marks.good if end.outcome == "succeeded" else self.marks.bad
         line = Text.assemble(" " * 5, (f"{mark} {end.outcome:<{TOOL}} ", f"{style} bold"))
@@ -110,7 +112,9 @@ class StepLines:
         line.append(f" {self.marks.dot} ".join(told))
         yield line
         if end.detail and end.outcome != "succeeded":
-            yield Text.assemble(" " * 7, " " * (TOOL + 1), (one_line(end.detail), style))
+            yield self._note("", end.detail, style)
+        if spent:
+            yield self._note("", spent, "faint")
 
 
 def arguments(action: Action) -> str:
@@ -127,4 +131,5 @@ def gist(seen: Observation) -> str:
         return seen.limit or ("(no output)" if seen.status == "ok" else "")
     if seen.status != "ok":
         return f"{seen.limit}: {lines[-1]}" if seen.limit else lines[-1]
-    return lines[0] + (f"   (+{len(lines) - 1} lines)" if len(lines) > 1 else "")
+    more = len(lines) - 1
+    return lines[0] + (f" (+{more} line{'s' if more > 1 else ''})" if more else "")

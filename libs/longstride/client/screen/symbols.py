@@ -14,11 +14,10 @@ class Symbols:
     mend: str = "↻"
     hint: str = "↳"
     task: str = "▸"
-    cut: str = "…"
     dot: str = "·"
 
 
-ASCII = Symbols(good="+", bad="x", wait="=", step="-", mend="~", hint=">", task=">", cut="..", dot="|")
+ASCII = Symbols(good="+", bad="x", wait="=", step="-", mend="~", hint=">", task=">", dot="|")
 
 
 def symbols(encoding: str) -> Symbols:

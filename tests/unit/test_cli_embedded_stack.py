@@ -1,0 +1,142 @@
+"""Starting, joining and stopping an embedded stack. A small process stands in for it and keeps its side of the contract."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from longstride.client.embedded_stack import EmbeddedStack
+from longstride.client.errors import ClientError, Unreachable
+
+STACK = """
+import fcntl, json, os, signal, sys, time
+home = sys.argv[sys.argv.index("--home") + 1]
+lock = open(home + "/stack.lock", "w")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    sys.exit("another stack runs here")
+with open(home + "/starts", "a") as starts:
+    starts.write("x")
+time.sleep(float(os.environ.get("SLOW", "0")))
+if os.environ.get("BROKEN"):
+    sys.exit("no room on the disk\\nfree some")
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+where = {"pid": os.getpid(), "database_url": "postgresql:///x", "artifacts": home + "/artifacts",
+         "started_at": "2026-01-31T12:00:00Z", "incarnation": "i", "version": "0"}
+with open(home + "/stack.json.new", "w") as out:
+    json.dump(where, out)
+os.replace(home + "/stack.json.new", home + "/stack.json")
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[EmbeddedStack]:
+    stack = EmbeddedStack(tmp_path, command=(sys.executable, "-c", STACK))
+    yield stack
+    stack.down()
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def test_up_starts_it_and_down_stops_it(stack: EmbeddedStack, tmp_path: Path) -> None:
+    said: list[str] = []
+    running = stack.up(said.append)
+    assert said == [f"starting the embedded stack in {tmp_path}"]
+    assert running.artifacts == tmp_path / "artifacts"
+    assert stack.running() == running
+    assert stack.down() == running
+    assert stack.running() is None
+    assert stack.down() is None
+
+
+def test_up_again_finds_the_one_that_runs(stack: EmbeddedStack) -> None:
+    first = stack.up(silent)
+    said: list[str] = []
+    assert stack.up(said.append) == first
+    assert said == []
+
+
+def test_two_starts_at_once_end_up_with_the_same_stack(
+    stack: EmbeddedStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOW", "0.7")
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(stack.up(silent))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert len({running.pid for running in found}) == 1
+    assert (tmp_path / "starts").read_text() == "x"
+
+
+def test_a_start_that_fails_shows_the_end_of_the_log(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKEN", "1")
+    with pytest.raises(
+        Unreachable, match=r"(?s)ended with exit code 1\. The end of .*stack\.log:\n  no room .*\n  free"
+    ):
+        stack.up(silent)
+
+
+def test_a_start_that_takes_too_long_is_given_up(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLOW", "30")
+    with pytest.raises(Unreachable, match="not ready in time"):
+        stack.up(silent, timeout_s=0.5)
+
+
+def test_what_a_dead_stack_left_behind_is_ignored(stack: EmbeddedStack) -> None:
+    dead = stack.up(silent)
+    os.kill(dead.pid, signal.SIGKILL)
+    wait_gone(stack)
+    assert (stack.home / "stack.json").exists()
+    again = stack.up(silent)
+    assert again.pid != dead.pid
+
+
+def wait_gone(stack: EmbeddedStack) -> None:
+    deadline = time.monotonic() + 10
+    while stack.running() is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_pid_that_another_process_got_is_not_a_stack(stack: EmbeddedStack) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        stack.up(silent)
+        stack.down()
+        left = json.loads((stack.home / "stack.json").read_text())
+        (stack.home / "stack.json").write_text(json.dumps({**left, "pid": other.pid}))
+        assert stack.running() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_broken_stack_json_says_what_to_do(stack: EmbeddedStack) -> None:
+    (stack.home / "stack.json").write_text("{")
+    with pytest.raises(ClientError, match=r"stack\.json cannot be read .* remove it"):
+        stack.running()
+    (stack.home / "stack.json").unlink()
+
+
+def test_a_stack_outlives_the_program_that_started_it(stack: EmbeddedStack, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from longstride.client.embedded_stack import EmbeddedStack;"
+        f"EmbeddedStack(Path({str(tmp_path)!r}), command=(sys.executable, '-c', {STACK!r})).up(print)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert stack.running() is not None

@@ -1,0 +1,48 @@
+"""Steps as people read them, folded from events."""
+
+from longstride.client.step_view import history
+from longstride.contracts.v1.action import Action
+from longstride.contracts.v1.commands import ApproveAction
+from longstride.contracts.v1.events import Generated
+from tests.support.rehearsal import Rehearsal
+
+
+def test_times_are_those_of_the_model_and_the_tool() -> None:
+    task = Rehearsal("x").start().wait(2).propose("shell", command="ls").wait(3).observe("a")
+    step = history(task.events).steps[1]
+    assert (step.model_s, step.tool_s) == (2.0, 3.0)
+
+
+def test_waiting_for_a_person_is_not_the_tools_time() -> None:
+    task = Rehearsal("x", approvals="always").start().propose("shell", command="ls").wait(60)
+    task.hear(ApproveAction(step=1, approved=True, by="ada")).wait(3).observe("a")
+    step = history(task.events).steps[1]
+    assert (step.decision, step.tool_s) == ("approved by ada", 3.0)
+
+
+def test_a_step_after_a_failed_one_corrects_it() -> None:
+    task = Rehearsal("x").start().step("no such file", "failed", tool="shell", command="cat a")
+    task.step("ok", tool="shell", command="cat b").step("ok", tool="shell", command="cat c")
+    corrects = {number: step.corrects for number, step in history(task.events).steps.items()}
+    assert corrects == {1: None, 2: 1, 3: None, 4: None}
+
+
+def test_a_step_after_an_answer_that_was_no_action_corrects_it() -> None:
+    past = history(Rehearsal("x").start().babble().events)
+    assert past.steps[1].status == "format_error"
+    assert past.steps[2].corrects == 1
+
+
+def test_a_step_after_a_failed_check_corrects_it() -> None:
+    task = Rehearsal("x", checks=[{"kind": "answer", "equals": "1"}]).start().submit(False)
+    assert history(task.events).steps[2].corrects == 1
+
+
+def test_a_plan_shows_where_it_changes() -> None:
+    task = Rehearsal("x").start()
+    for plan in (("a", "b"), ("a", "b"), None, ("b",)):
+        action = Action(tool="shell", arguments={"command": f"echo {task.task.step}"}, plan=plan)
+        task.hear(Generated(step=task.task.step, text="", action=action, policy="p")).observe(str(task.task.step))
+    past = history(task.events)
+    assert [past.steps[i].new_plan for i in range(1, 5)] == [("a", "b"), None, None, ("b",)]
+    assert past.plan == ("b",)

@@ -1,0 +1,117 @@
+"""The options of ``run`` and ``submit`` as a task."""
+
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from longstride.client.cli.submission import Submission, takes_task
+from longstride.client.connect import Deployment
+from longstride.client.errors import UsageProblem
+from longstride.client.settings import ClientSettings
+from longstride.contracts.v1.check import AnswerCheck, CommandCheck
+from longstride.contracts.v1.commands import SubmitTask
+
+
+class Recorder:
+    """A client that keeps what is published."""
+
+    def __init__(self) -> None:
+        self.published: list[tuple[SubmitTask, str, str | None]] = []
+
+    def submit(self, task: SubmitTask, *, tenant: str, session_id: str | None) -> Any:
+        self.published.append((task, tenant, session_id))
+
+
+def submission(*arguments: str, stdin: str | None = None) -> Submission:
+    """What the options say."""
+    caught: list[Submission] = []
+
+    @takes_task
+    def command(given: Submission) -> None:
+        caught.append(given)
+
+    app = typer.Typer()
+    app.command()(command)
+    result = CliRunner().invoke(app, list(arguments), input=stdin)
+    assert result.exit_code == 0, result.output
+    return caught[0]
+
+
+def published(*arguments: str) -> list[SubmitTask]:
+    deployment = Deployment(ClientSettings(), lambda _: None)
+    recorder = deployment.__dict__["client"] = Recorder()
+    submission(*arguments).publish(deployment)
+    return [task for task, _, _ in recorder.published]
+
+
+def test_an_instruction_alone_is_a_task_with_the_defaults() -> None:
+    assert published("Count.") == [SubmitTask(instruction="Count.")]
+
+
+def test_every_option_lands_in_its_field() -> None:
+    (task,) = published(
+        *("Count.", "--check", "test -f a", "-c", "test -f b", "--expect", "7", "--expect-number", "7.5"),
+        *("--tool", "shell", "--tool", "submit", "--approve", "unsafe", "--steps", "5", "--tokens", "900"),
+        *("--cost", "0.5", "--timeout", "60", "--step-timeout", "9", "--memory", "128", "--disk", "32"),
+        *("--policy", "builtin@3", "--track", "deep", "--temperature", "0.7", "--seed", "11"),
+        *("--priority", "9", "--key", "k", "--concurrency-key", "c"),
+    )
+    assert task == SubmitTask(
+        instruction="Count.",
+        checks=(
+            CommandCheck(name="command 1", run="test -f a"),
+            CommandCheck(name="command 2", run="test -f b"),
+            AnswerCheck(name="answer", equals="7"),
+            AnswerCheck(name="number", number=7.5),
+        ),
+        tools=("shell", "submit"),
+        approvals="unsafe",
+        limits={"steps": 5, "tokens": 900, "cost_usd": 0.5, "wall_clock_s": 60, "step_timeout_s": 9},
+        sandbox={"memory_mb": 128, "disk_mb": 32},
+        policy="builtin@3",
+        track="deep",
+        sampling={"temperature": 0.7, "seed": 11},
+        priority=9,
+        idempotency_key="k",
+        concurrency_key="c",
+    )
+
+
+def test_an_instruction_may_come_from_standard_input() -> None:
+    assert submission("-", stdin="Count\nall.").instruction == "Count\nall."
+
+
+def test_tenant_and_session_are_the_envelopes() -> None:
+    given = submission("x", "--tenant", "acme", "--session", "session_1")
+    assert (given.tenant, given.session) == ("acme", "session_1")
+    assert submission("x").session != submission("x").session
+
+
+def test_a_group_is_siblings_that_differ_in_their_seed_alone() -> None:
+    tasks = published("x", "--group", "3", "--seed", "5", "--key", "k")
+    assert [task.sampling.seed for task in tasks] == [5, 6, 7]
+    assert {task.sampling.temperature for task in tasks} == {1.0}
+    assert len({task.group_id for task in tasks}) == 1
+    assert [task.idempotency_key for task in tasks] == ["k/0", "k/1", "k/2"]
+    assert {task.sampling.temperature for task in published("x", "--group", "2", "--temperature", "0.4")} == {0.4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["  "], "instruction: "),
+        (["x", "--steps", "0"], "limits.steps: "),
+        (["x", "--tokens=-1"], "limits.tokens: "),
+        (["x", "--cost", "0"], "limits.cost_usd: "),
+        (["x", "--timeout", "0"], "limits.wall_clock_s: "),
+        (["x", "--track", "slow"], "track: Input should be 'fast' or 'deep'"),
+        (["x", "--approve", "maybe"], "approvals: "),
+        (["x", "--priority", "10"], "priority: "),
+        (["x", "--check", ""], "run: "),
+    ],
+)
+def test_what_is_not_a_task_is_refused_before_anything_is_read(arguments: list[str], told: str) -> None:
+    with pytest.raises(UsageProblem, match=told):
+        published(*arguments, "--input", "nowhere.csv")
