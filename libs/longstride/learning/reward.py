@@ -31,7 +31,7 @@ class Reward(Contract):
     """One version of a trajectory's reward; the highest version counts."""
 
     version: Annotated[int, Field(ge=1)] = 1
-    value: float | None
+    value: float | None = None
     """Weighted mean of the components, in [0, 1]; ``None``: no verdict, the trajectory is not trained on."""
     source: Literal["checks", "feedback"] = "checks"
     components: tuple[Component, ...] = ()

@@ -27,8 +27,8 @@ class Recipe(Contract):
     """(low, high): ratios are clipped to ``[1 - low, 1 + high]``; ``None``: the widths of the loss in ``CLIPS``."""
     dual_clip: Annotated[float, Field(gt=1)] | None = None
     """For ``ppo``: bounds the loss of negative advantages."""
-    importance_cap: Positive | None = 2.0
-    """Truncates ``π_old/μ``, the base version against the one that sampled; ``None`` truncates nothing."""
+    importance_cap: Positive = 2.0
+    """Truncates ``π_old/μ``, the base version against the one that sampled."""
     importance_level: Level = "token"
     kl_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of a KL penalty towards the base version; 0 as in DAPO."""
