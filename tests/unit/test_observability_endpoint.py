@@ -58,7 +58,7 @@ def test_every_number_is_served_under_the_name_that_alerts_use(telemetry: Teleme
     metrics.outbox_backlog(7)
     metrics.outbox_backlog(3)
     metrics.attempt_reaped("execute", "retried")
-    metrics.dead_letter("planner")
+    metrics.dead_letter("longstride.planner")
     found = samples(telemetry)
     assert found["longstride_tasks_ended_total", frozenset({"succeeded", "checks_passed"})] == 2
     assert found["longstride_steps_total", frozenset({"ok", "shell"})] == 1
@@ -73,6 +73,15 @@ def test_every_number_is_served_under_the_name_that_alerts_use(telemetry: Teleme
     assert found["longstride_outbox_backlog", frozenset()] == 3
     assert found["longstride_attempts_reaped_total", frozenset({"execute", "retried"})] == 1
     assert found["longstride_dead_letters_total", frozenset({"planner"})] == 1
+
+
+def test_what_alerts_watch_begins_at_zero(telemetry: Telemetry) -> None:
+    """A series that is born with its first event shows no increase."""
+    found = samples(telemetry)
+    assert found["longstride_tasks_ended_total", frozenset({"failed", "infrastructure"})] == 0
+    assert found["longstride_attempts_reaped_total", frozenset({"execute", "poison"})] == 0
+    assert found["longstride_dead_letters_total", frozenset({"generate.deep"})] == 0
+    assert found["longstride_telemetry_dropped_total", frozenset({"span store"})] == 0
 
 
 def test_dropped_telemetry_shows_in_the_metrics(telemetry: Telemetry) -> None:

@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
+from longstride.contracts.topology import durable_bindings, job_queues
 from longstride.observability import names
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576)
 """Bounds that the conventions advise for ``gen_ai.client.token.usage``, up to a million."""
+NOT_THE_AGENT = ("infrastructure", "policy_unavailable", "check_cannot_run", "input_unusable")
+"""Reasons of failures that somebody should look at."""
 Dropped = Callable[[], Mapping[str, int]]
 
 
@@ -46,6 +49,18 @@ class Metrics:
             "Spans and log lines dropped because a receiver failed",
         )
 
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """Prometheus sees no increase in a series that is born with its first event: those that alerts watch begin before."""
+        for reason in NOT_THE_AGENT:
+            self._tasks.add(0, {names.OUTCOME: "failed", names.REASON: reason})
+        for phase in ("generate", "execute"):
+            for outcome in ("retried", "poison", "review"):
+                self._reaped.add(0, {names.PHASE: phase, names.OUTCOME: outcome})
+        for queue in {queue for queue, _ in durable_bindings()} | set(job_queues()):
+            self._dead.add(0, {names.DESTINATION: _short(queue)})
+
     def task_ended(self, outcome: str, reason: str) -> None:
         """A task reached its terminal state."""
         self._tasks.add(1, {names.OUTCOME: outcome, names.REASON: reason})
@@ -76,7 +91,11 @@ class Metrics:
 
     def dead_letter(self, queue: str) -> None:
         """A message was parked."""
-        self._dead.add(1, {names.DESTINATION: queue})
+        self._dead.add(1, {names.DESTINATION: _short(queue)})
+
+
+def _short(queue: str) -> str:
+    return queue.removeprefix("longstride.")
 
 
 def _observing(dropped: Dropped) -> Callable[[CallbackOptions], Iterable[Observation]]:

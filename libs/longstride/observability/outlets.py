@@ -6,7 +6,6 @@ from typing import Any
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry
 
@@ -34,33 +33,30 @@ class Outlets:
         self, settings: TelemetrySettings, resource: Resource, writer: SpanWriter | None, redact: Redactor
     ) -> None:
         self._settings = settings
-        self._url = str(settings.otlp_endpoint).rstrip("/") if settings.otlp_endpoint else None
         self.span_queues = self._span_queues(writer, Scrubber(redact, capture_content=settings.capture_content))
-        self._log_queue = self._log_lines(resource) if self._url else None
+        self._log_queue = self._log_lines(resource)
         self._log_handler = logs.offer_lines(self._log_queue.offer, redact) if self._log_queue else None
         self.health = Health()
         registry = CollectorRegistry()
-        self.meters = MeterProvider(self._readers(registry), resource, shutdown_on_exit=False)
-        self.metrics = Metrics(self.meters.get_meter(SCOPE), self.dropped)
-        self._pusher = Pusher(self._push, settings.metrics_interval_s) if self._push else None
         port = settings.metrics_port
         self.endpoint = None if port is None else Endpoint(settings.metrics_host, port, registry, self.health)
+        url = settings.otlp_url("metrics")
+        push = metric_reader(url, settings.otlp_timeout_s) if url else None
+        readers = [PrometheusMetricReader(registry=registry, scope_info_enabled=False), *([push] if push else [])]
+        self.meters = MeterProvider(readers, resource, shutdown_on_exit=False)
+        self.metrics = Metrics(self.meters.get_meter(SCOPE), self.dropped)
+        self._pusher = Pusher(push, settings.metrics_interval_s) if push else None
 
     def _span_queues(self, writer: SpanWriter | None, scrub: Scrubber) -> list[SpanQueue]:
         capacity = self._settings.span_queue
         queues = [SpanQueue("span store", to_store(writer, scrub), capacity)] if writer else []
-        if self._url:
-            queues.append(SpanQueue("OTLP", span_sender(self._url, self._settings.otlp_timeout_s, scrub), capacity))
+        if url := self._settings.otlp_url("traces"):
+            queues.append(SpanQueue("OTLP", span_sender(url, self._settings.otlp_timeout_s, scrub), capacity))
         return queues
 
-    def _log_lines(self, resource: Resource) -> Conveyor[LogLine]:
-        assert self._url is not None
-        return Conveyor("OTLP logs", log_sender(self._url, self._settings.otlp_timeout_s, resource))
-
-    def _readers(self, registry: CollectorRegistry) -> list[MetricReader]:
-        self._push = metric_reader(self._url, self._settings.otlp_timeout_s) if self._url else None
-        local: MetricReader = PrometheusMetricReader(registry=registry, scope_info_enabled=False)
-        return [local, self._push] if self._push else [local]
+    def _log_lines(self, resource: Resource) -> Conveyor[LogLine] | None:
+        url = self._settings.otlp_url("logs")
+        return Conveyor("OTLP logs", log_sender(url, self._settings.otlp_timeout_s, resource)) if url else None
 
     @property
     def conveyors(self) -> list[Conveyor[Any]]:

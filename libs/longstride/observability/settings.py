@@ -7,6 +7,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from longstride.observability.logs import LogFormat
 
+Signal = Literal["otlp", "none"]
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
 
@@ -19,6 +20,17 @@ class TelemetrySettings(BaseSettings):
         HttpUrl | None, Field(validation_alias=AliasChoices("otlp_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT"))
     ] = None
     """Base URL of an OTLP/HTTP receiver, e.g. ``http://localhost:4318``; unset: nothing is sent over OTLP."""
+    traces_exporter: Annotated[
+        Signal, Field(validation_alias=AliasChoices("traces_exporter", "OTEL_TRACES_EXPORTER"))
+    ] = "otlp"
+    metrics_exporter: Annotated[
+        Signal, Field(validation_alias=AliasChoices("metrics_exporter", "OTEL_METRICS_EXPORTER"))
+    ] = "otlp"
+    """``none`` where Prometheus reads ``/metrics``: else it would count everything twice."""
+    logs_exporter: Annotated[Signal, Field(validation_alias=AliasChoices("logs_exporter", "OTEL_LOGS_EXPORTER"))] = (
+        "otlp"
+    )
+    """``none`` where something else collects the process's output."""
     otlp_timeout_s: Annotated[float, Field(gt=0, le=60)] = 5.0
     """Seconds for one request to the receiver."""
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] | None = None
@@ -36,6 +48,11 @@ class TelemetrySettings(BaseSettings):
     """Finished spans that wait for a slow receiver; more are dropped and counted."""
     trace_segment_steps: Annotated[int, Field(gt=0)] = 200
     """Steps after which a task's trace goes on in a new, linked one."""
+
+    def otlp_url(self, signal: Literal["traces", "metrics", "logs"]) -> str | None:
+        """The receiver's base URL for a signal; ``None``: it is not sent."""
+        wanted = {"traces": self.traces_exporter, "metrics": self.metrics_exporter, "logs": self.logs_exporter}[signal]
+        return str(self.otlp_endpoint).rstrip("/") if self.otlp_endpoint and wanted == "otlp" else None
 
     @field_validator("otlp_endpoint", "metrics_port", mode="before")
     @classmethod
