@@ -76,7 +76,7 @@ class Bus:
         self._publish_one(to_queue(wire, queue, message_id, correlation_id))
 
     def publish_all(self, messages: Sequence[Outgoing]) -> list[MessagingError | None]:
-        """Publish many and wait once; the result says for each what went wrong.
+        """Publish many and wait once; the result says for each what went wrong, ``None`` where nothing did.
 
         Raises:
             BusUnavailable: the broker cannot be reached, or some were not confirmed in time.

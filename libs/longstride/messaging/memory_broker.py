@@ -143,7 +143,7 @@ class Exchange:
 
 def topic_matches(pattern: str, routing_key: str) -> bool:
     """AMQP's topic rule: ``*`` is one word, ``#`` any number of them."""
-    return _topic(pattern).fullmatch("." + routing_key) is not None
+    return _topic(pattern).fullmatch("." + routing_key if routing_key else "") is not None
 
 
 def _topic(pattern: str, _cache: dict[str, re.Pattern[str]] = {}) -> re.Pattern[str]:  # noqa: B006

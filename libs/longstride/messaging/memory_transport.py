@@ -133,19 +133,26 @@ class Channel(base.StdChannel):
     def basic_publish(
         self, message: Mapping[str, Any], exchange: str = "", routing_key: str = "", mandatory: bool = False, **_: Any
     ) -> None:
-        """Publish. A return is reported before this returns, a confirm through the connection's events."""
+        """Publish. A return or a refusal is reported before this returns, a confirm through the connection's events."""
         self._check_open()
         content = Content(exchange=exchange, routing_key=routing_key, **message)
         tag = next(self._publish_tags) if self._publish_tags else None
         routed = self._broker.publish(content, partial(self._confirm, "basic_ack", tag))
         if routed == 0 and mandatory:
             self._return(content)
-        if routed <= 0:
-            self._confirm("basic_ack" if routed == 0 else "basic_nack", tag)
+        if routed == 0:
+            self._confirm("basic_ack", tag)
+        elif routed < 0:
+            self._refuse(tag)
 
     def _confirm(self, event: str, tag: int | None) -> None:
         for listener in tuple(self.events[event]) if tag is not None else ():
             self.connection.post(partial(listener, tag, False))
+
+    def _refuse(self, tag: int | None) -> None:
+        for listener in tuple(self.events["basic_nack"]) if tag is not None else ():
+            listener(tag, False)
+        self.connection.wake()
 
     def _return(self, content: Content) -> None:
         error = ChannelError(f"NO_ROUTE - no queue for {content.routing_key!r} of exchange {content.exchange!r}")

@@ -62,8 +62,13 @@ class Session:
         self._channel.basic_publish(
             self._prepare(message), exchange=message.exchange, routing_key=message.routing_key, mandatory=True
         )
-        if not self.link.waits_for_confirm and (message.message_id, message.routing_key) not in self._returned:
+        if not self.link.waits_for_confirm and not self._turned_down(pending):
             pending.accept(None)
+
+    def _turned_down(self, pending: Pending) -> bool:
+        """In memory, a return or a refusal is known as soon as a publish returns."""
+        message = pending.message
+        return self._last_tag not in self._pending or (message.message_id, message.routing_key) in self._returned
 
     def _prepare(self, message: Outgoing) -> Any:
         properties = {
