@@ -18,7 +18,7 @@ def wait_for_database(database: Database, patience_s: float, say: Callable[[str]
         DatabaseUnavailable: it did not answer for ``patience_s`` seconds.
         SchemaMismatch: at once, as waiting would not help.
     """
-    _wait(lambda: require_current(database), "PostgreSQL", patience_s, say)
+    patiently(lambda: require_current(database), "PostgreSQL", patience_s, say)
 
 
 def wait_for_artifacts(store: ArtifactStore, patience_s: float, say: Callable[[str], None]) -> None:
@@ -28,10 +28,15 @@ def wait_for_artifacts(store: ArtifactStore, patience_s: float, say: Callable[[s
         StorageUnavailable: it did not answer for ``patience_s`` seconds.
         StorageError: at once, where waiting would not help.
     """
-    _wait(store.check, "the artifact store", patience_s, say)
+    patiently(store.check, "the artifact store", patience_s, say)
 
 
-def _wait(check: Callable[[], None], name: str, patience_s: float, say: Callable[[str], None]) -> None:
+def patiently(check: Callable[[], None], name: str, patience_s: float, say: Callable[[str], None]) -> None:
+    """Do ``check`` again until it no longer fails for want of ``name``, which may still be starting.
+
+    Raises:
+        StorageError: as ``check`` does, when the patience is over, or at once where waiting would not help.
+    """
     deadline = time.monotonic() + patience_s
     told = False
     while True:

@@ -75,7 +75,12 @@ class TaskRow(Base):
         CheckConstraint("status IN ('queued','running','parked','succeeded','failed','cancelled')", name="status"),
         CheckConstraint("(outcome IS NULL) = (ended_at IS NULL)", name="ended_with_outcome"),
         Index(
-            "ix_tasks_queue", "tenant", text("priority DESC"), "created_at", postgresql_where=text("status = 'queued'")
+            "ix_tasks_queue",
+            "tenant",
+            text("priority DESC"),
+            "created_at",
+            "id",
+            postgresql_where=text("status = 'queued'"),
         ),
         Index(
             "ix_tasks_queue_by_key",

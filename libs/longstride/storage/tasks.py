@@ -77,10 +77,13 @@ _LIST = f"""
 
 _ADMISSION_LOCK = 0x6C6F6E67
 """The advisory lock that admissions queue behind: one key for every planner on this database."""
+_SPARE = 4
+"""Candidates a tenant beyond the free slots, in place of those that somebody holds locked."""
 _PICK = """
     WITH RECURSIVE
     free AS MATERIALIZED (
-        SELECT greatest(0, %(capacity)s - count(*)) AS slots FROM tasks WHERE status = 'running'
+        SELECT slots, CASE WHEN slots > 0 THEN slots + %(spare)s ELSE 0 END AS considered
+        FROM (SELECT greatest(0, %(capacity)s - count(*)) AS slots FROM tasks WHERE status = 'running') AS f
     ),
     waiting(tenant) AS (
         (SELECT tenant FROM tasks WHERE status = 'queued' ORDER BY tenant LIMIT 1)
@@ -105,8 +108,9 @@ _PICK = """
                       AND e.tenant = q.tenant AND e.concurrency_key = q.concurrency_key
                       AND (-e.priority, e.created_at, e.id) < (-q.priority, q.created_at, q.id))))
             ORDER BY q.priority DESC, q.created_at, q.id
-            LIMIT (SELECT slots FROM free)
+            LIMIT (SELECT considered FROM free)
         ) c
+        ORDER BY place, turn, w.tenant LIMIT (SELECT considered FROM free)
     )
     SELECT t.id, t.tenant FROM candidates c JOIN tasks t ON t.id = c.id
     WHERE t.status = 'queued'
@@ -174,7 +178,7 @@ class Tasks:
         returns: admissions of all planners queue behind one advisory lock until they commit.
         """
         self._transaction.later("SELECT pg_advisory_xact_lock(%s)", (_ADMISSION_LOCK,))
-        picked = self._transaction.rows(_pair, _PICK, {"capacity": capacity})
+        picked = self._transaction.rows(_pair, _PICK, {"capacity": capacity, "spare": _SPARE})
         if picked:
             self._transaction.later(_TAKE_TURNS, ([tenant for _, tenant in picked],))
         return [task_id for task_id, _ in picked]

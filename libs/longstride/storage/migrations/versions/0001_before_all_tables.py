@@ -197,7 +197,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_tasks_queue",
         "tasks",
-        ["tenant", sa.literal_column("priority DESC"), "created_at"],
+        ["tenant", sa.literal_column("priority DESC"), "created_at", "id"],
         unique=False,
         postgresql_where=sa.text("status = 'queued'"),
     )
