@@ -24,10 +24,10 @@ class Forked(Contract):
 
     source: str
     step: int
-    context_parent: ArtifactRef | None
+    context_parent: ArtifactRef | None = None
     tail: tuple[Message, ...]
     messages: int
-    workspace: ArtifactRef | None
+    workspace: ArtifactRef | None = None
     plan: tuple[str, ...]
 
 
