@@ -3,7 +3,7 @@ import json
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.agent.action_format import EXPECTED, FormatError, parse, render
@@ -27,16 +27,19 @@ GOOD = '{"tool": "python", "arguments": {"code": "print(1)"}}'
 
 
 @given(ACTIONS, SPACE, SPACE)
+@settings(deadline=None)
 def test_what_is_rendered_is_parsed_back(action, before, after):
     assert parse(before + render(action) + after) == action
 
 
 @given(ACTIONS, SPACE)
+@settings(deadline=None)
 def test_one_fence_is_tolerated(action, space):
     assert parse(f"{space}```json\n{render(action)}\n```{space}") == action
 
 
 @given(ACTIONS, st.text(min_size=1).filter(str.strip))
+@settings(deadline=None)
 def test_anything_beside_the_object_is_an_error(action, prose):
     with pytest.raises(FormatError):
         parse(render(action) + prose)
@@ -45,12 +48,14 @@ def test_anything_beside_the_object_is_an_error(action, prose):
 
 
 @given(st.text())
+@settings(deadline=None)
 def test_any_text_is_an_action_or_a_format_error(text):
     with contextlib.suppress(FormatError):
         assert isinstance(parse(text), Action)
 
 
 @given(ACTIONS, st.data())
+@settings(deadline=None)
 def test_a_cut_answer_is_never_an_action(action, data):
     text = render(action)
     with pytest.raises(FormatError):

@@ -2,7 +2,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.contracts.v1.action import ToolSpec
@@ -67,6 +67,7 @@ WIRE = "\ufeff: comment\r\n\r\nevent: x\r\nid: 7\r\ndata: one\r\n\r\ndata:zwei\n
 
 
 @given(st.lists(st.integers(0, len(WIRE.encode())), max_size=30))
+@settings(deadline=None)
 def test_events_are_the_same_wherever_the_bytes_are_cut(cuts):
     wire, reader, events = WIRE.encode(), EventReader(), []
     edges = [0, *sorted(cuts), len(wire)]

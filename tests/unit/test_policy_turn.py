@@ -5,7 +5,7 @@ import pytest
 
 from longstride.agent.context import Context as AgentContext
 from longstride.agent.context import ContextHead, segment
-from longstride.contracts.artifact import ArtifactRef, ref_for
+from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.action import Action, Usage
 from longstride.contracts.v1.commands import Generate, Sampling
 from longstride.contracts.v1.context import Message
@@ -14,26 +14,20 @@ from longstride.policies.artifacts import CachedArtifacts
 from longstride.policies.base import ContextOverflow, Generation, PolicyTimeout, PolicyUnavailable, ToolCall
 from longstride.policies.scripted import Script, ScriptedPolicy
 from longstride.policies.turn import answer
+from longstride.storage.memory import MemoryArtifacts
 
 GOOD = '{"tool": "submit", "arguments": {"answer": "1"}}'
 QUESTION = Message(role="user", content="what?")
 
 
-class Shelf:
+class Shelf(MemoryArtifacts):
     """An artifact store that counts its reads."""
 
-    def __init__(self) -> None:
-        self.held: dict[str, bytes] = {}
-        self.reads = 0
-
-    def put(self, data: bytes, *, session: str, kind: str, media_type: str = "application/octet-stream") -> ArtifactRef:
-        ref = ref_for(data, session=session, kind=kind, media_type=media_type)
-        self.held[ref.key] = data
-        return ref
+    reads = 0
 
     def get(self, ref: ArtifactRef) -> bytes:
         self.reads += 1
-        return self.held[ref.key]
+        return super().get(ref)
 
 
 class Counting:
@@ -115,7 +109,7 @@ def test_another_policys_record_is_no_prefix():
 def test_the_same_command_stores_the_same_objects():
     shelf = Shelf()
     assert ask(Counting(), QUESTION, shelf=shelf) == ask(Counting(), QUESTION, shelf=shelf)
-    assert len(shelf.held) == 1
+    assert len(list(shelf.list())) == 1
 
 
 def test_sealed_segments_are_read_and_then_remembered():
@@ -125,7 +119,7 @@ def test_sealed_segments_are_read_and_then_remembered():
     shelf.put(data, session="s1", kind="context", media_type="application/json")
     for _ in range(3):
         generated = ask(Counting(), Message(role="user", content="more"), shelf=cached, parent=ref)
-    record = TokenRecord.model_validate_json(shelf.held[generated.tokens.key])
+    record = TokenRecord.model_validate_json(MemoryArtifacts.get(shelf, generated.tokens))
     assert record.prompt_ids == (5, 4)
     assert shelf.reads == 1
 

@@ -14,7 +14,6 @@ from longstride.policies.builtin.decode import DeadlinePassed, Output, decode
 from longstride.policies.builtin.grammar import Grammar
 from longstride.policies.builtin.template import Template
 from longstride.policies.sampling import Dice
-from longstride.training.learner import CausalLearner
 
 NAME = "builtin"
 LEAST_ROOM = 64
@@ -101,13 +100,3 @@ class BuiltinPolicy:
     def _generated(self, turn: Turn) -> Sequence[int] | None:
         """The ids that this policy generated; another's answer is read as text."""
         return turn.record.output_ids if turn.record and turn.record.policy == self.name else None
-
-
-def load_learner(directory: Path | str) -> CausalLearner:
-    """The weights of a directory, to be trained: scored within the grammar that they are sampled within.
-
-    Raises:
-        ValueError: as ``BuiltinPolicy.load``.
-    """
-    model, grammar = Transformer.load(directory), Grammar(Tokenizer.load(directory))
-    return CausalLearner(model, model.save, grammar.support)

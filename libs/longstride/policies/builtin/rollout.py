@@ -33,6 +33,8 @@ class Episode:
     """Each answer and where in ``ids`` it starts."""
     answer: str | None = None
     ended: bool = False
+    failures: int = 0
+    """Calls that did not go well."""
 
     @property
     def reward(self) -> float:
@@ -74,7 +76,9 @@ class Player:
             if action.tool == "submit":
                 episode.answer, episode.ended = str(action.arguments["answer"]), True
                 return
-            episode.ids += self.template.reply(observed(action, episode.simulator.call(action)))
+            observation = episode.simulator.call(action)
+            episode.failures += observation.status != "ok"
+            episode.ids += self.template.reply(observed(action, observation))
         except (FormatError, NotSimulated):
             episode.ended = True
 

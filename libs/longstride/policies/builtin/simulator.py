@@ -7,7 +7,7 @@ Programs are run in this process, so they are read first: only the syntax that `
 import ast
 import csv
 import io
-import re
+import posixpath
 import traceback
 from collections.abc import Mapping
 from types import CodeType, SimpleNamespace
@@ -85,16 +85,16 @@ class Simulator:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the program raises is its output
             return _failed(out, _traceback(error))
-        return Observation(status="ok", text=out.getvalue(), exit_code=0)
+        return Observation(status="ok", text=out.getvalue() or "(no output)", exit_code=0)
 
     def _open(self, path: object) -> io.StringIO:
-        if not isinstance(path, str) or not path or "\0" in path:
+        if not isinstance(path, str) or not _plain(path):
             raise NotSimulated(f"open({path!r})")
-        clean = re.sub(r"(?:\./|/)+", "/", path).removeprefix("./")
+        clean = posixpath.normpath(path)
         if clean in self.files:
             return io.StringIO(self.files[clean], newline=None)
-        if path.startswith("/") or ".." in path or any(f.startswith(clean.rstrip("/") + "/") for f in self.files):
-            raise NotSimulated(f"open({path!r})")
+        if any(file.startswith(f"{clean}/") or clean.startswith(f"{file}/") for file in self.files):
+            raise NotSimulated(f"open({path!r}), a directory")
         raise FileNotFoundError(2, "No such file or directory", path)
 
     def _search(self, pattern: str) -> Observation:
@@ -110,6 +110,18 @@ class Simulator:
         found = [*paths, *lines]
         more = [f"[{len(found) - _MOST_MATCHES} more matches]"] if len(found) > _MOST_MATCHES else []
         return Observation(status="ok", text="\n".join([*found[:_MOST_MATCHES], *more]) or "no match")
+
+
+def _plain(path: str) -> bool:
+    """A short path within the workspace."""
+    return (
+        0 < len(path) < 200
+        and "\0" not in path
+        and path[0] != "/"
+        and path[-1] != "/"
+        and ".." not in path
+        and path != "."
+    )
 
 
 def _compile(code: str) -> CodeType:
