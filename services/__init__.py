@@ -1,0 +1,1 @@
+"""The deployables: one composition root each, thin over the library."""

@@ -1,12 +1,12 @@
 """The job ``update_policy``: a batch in, a version out. Idempotent by batch, so it may be asked for twice."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 from longstride.contracts.envelope import Envelope
 from longstride.contracts.v1.commands import UpdatePolicy
 from longstride.contracts.v1.events import PolicyPublished
+from longstride.messaging.job_runner import PlainJob
 from longstride.messaging.outbox import Outbox
 from longstride.observability import names
 from longstride.observability.spans import span
@@ -38,8 +38,7 @@ class PolicyTrainer:
     def update_policy(self, envelope: Envelope, message: UpdatePolicy) -> None:
         """Train on the batch unless that was done, and publish the version in one transaction.
 
-        Raises:
-            UpdateRefused, WeightsRefused: the command cannot be carried out; its trajectories are free again.
+        A command that cannot be carried out is given up, and its trajectories are free for another batch.
         """
         from longstride.training.errors import UpdateRefused, WeightsRefused
 
@@ -53,14 +52,12 @@ class PolicyTrainer:
                 if base is None:
                     raise UpdateRefused(f"{message.policy} has no version {message.base_version} to start from")
                 version = self._train(envelope, message, base)
-            except (UpdateRefused, WeightsRefused):
-                self._give_up(message)
-                raise
+            except (UpdateRefused, WeightsRefused) as error:
+                return self._give_up(message, str(error))
         return self._publish(envelope, version)
 
     def _train(self, envelope: Envelope, message: UpdatePolicy, base: PolicyVersion) -> PolicyVersion:
         from longstride.policies.builtin.learner import load_learner
-
         from longstride.training.update import update_policy
 
         published, manifest = update_policy(
@@ -98,17 +95,12 @@ class PolicyTrainer:
         retrying(self._database, publish)
         logger.info("published %s@%d", version.name, version.version)
 
-    def _give_up(self, message: UpdatePolicy) -> None:
-        from longstride.training.batches import update_timer
-
+    def _give_up(self, message: UpdatePolicy, why: str) -> None:
+        logger.error("no update of %s from %s: %s", message.policy, message.batch_id, why)
         with self._database.begin() as uow:
             uow.training_ledger.release(message.policy, message.batch_id)
-            uow.timers.remove(update_timer(message.batch_id))
 
 
-JobHandler = Callable[[Envelope, UpdatePolicy], None]
-
-
-def jobs(trainer: PolicyTrainer) -> dict[str, JobHandler]:
+def jobs(trainer: PolicyTrainer) -> dict[str, PlainJob]:
     """The trainer's rows of the flow."""
     return {"update_policy": trainer.update_policy}

@@ -17,7 +17,7 @@ from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.rewards import StoredReward
 from longstride.storage.trajectories import StoredTrajectory
 from longstride.storage.unit_of_work import UnitOfWork
-from longstride.training.batches import NothingToTrain, ask_for_update, update_timer
+from longstride.training.batches import NothingToTrain, ask_for_update
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +65,10 @@ class Recorder:
     def policy_published(
         self, envelope: Envelope, message: PolicyPublished, uow: UnitOfWork, delivery: DeliveryInfo
     ) -> None:
-        """The update is done: note it, and stop asking for it."""
+        """The update is done: its trajectories are behind this version now."""
         logger.info("policy %s has version %d", message.policy, message.policy_version)
         if message.batch_id:
             uow.training_ledger.published(message.policy, message.batch_id, message.policy_version)
-            uow.timers.remove(update_timer(message.batch_id))
 
     def _trajectory(self, envelope: Envelope, message: TaskEnded, uow: UnitOfWork) -> Trajectory:
         assert envelope.task_id is not None, "an ended task has an id"

@@ -1,7 +1,6 @@
 """Message in → the action carried out in a sandbox → message out."""
 
 from longstride.contracts.envelope import Envelope
-from longstride.contracts.model import Contract
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.messaging.lease import HeldLease
 from longstride.messaging.work import Answer, WorkHandler
@@ -9,15 +8,13 @@ from longstride.observability import names
 from longstride.observability.spans import Attributes, set_attributes, span
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.tools.executor import Executor
-from longstride.tools.registry import Registry
 
 
 class ToolExecutor:
     """Carries out actions. It decides nothing: what may run, where and within which limits is in the command."""
 
-    def __init__(self, executor: Executor, registry: Registry) -> None:
+    def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._registry = registry
 
     def execute_action(self, envelope: Envelope, message: ExecuteAction, held: HeldLease) -> Answer | None:
         """Run the action; ``None`` when the lease was lost and the sandbox killed."""
@@ -41,11 +38,6 @@ class ToolExecutor:
                 },
             )
             return Answer(executed)
-
-    def unsafe(self, message: Contract) -> bool:
-        """Whether an interrupted call must not be made again without a person."""
-        tool = self._registry.get(message.action.tool) if isinstance(message, ExecuteAction) else None
-        return tool is not None and tool.idempotency == "unsafe"
 
 
 def handlers(tool_executor: ToolExecutor) -> dict[str, WorkHandler]:

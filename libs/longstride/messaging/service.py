@@ -42,7 +42,7 @@ class ServiceRuntime:
 
     def run(self) -> int:
         """Start, wait for SIGTERM, SIGINT or a part that cannot go on, drain; returns the exit code."""
-        self._install_signals()
+        self.end_on_signals()
         self.start()
         failed = self.wait()
         self.stop()
@@ -79,7 +79,8 @@ class ServiceRuntime:
         self._backbone.close()
         logger.info("%s %s ended", self._backbone.service, self._backbone.incarnation)
 
-    def _install_signals(self) -> None:
+    def end_on_signals(self) -> None:
+        """Have SIGTERM and SIGINT end the service; a second one ends the process at once. In the main thread only."""
         def end(number: int, _frame: FrameType | None) -> None:
             if self._ending.is_set():  # asked twice: somebody is in a hurry
                 os._exit(128 + number)

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import ToolSpec
+from longstride.contracts.v1.commands import ExecuteAction
 from longstride.tools.delegate import Delegate
 from longstride.tools.noop import Noop
 from longstride.tools.python import Python
@@ -62,6 +64,11 @@ class Registry:
     def specs(self, asked: Sequence[str] | None = None) -> tuple[ToolSpec, ...]:
         """What a policy is shown of a task's tools."""
         return tuple(self._tools[name].spec for name in self.allowed(asked))
+
+    def unsafe(self, message: Contract) -> bool:
+        """Whether a command calls a tool whose interrupted call must not be made again without a person."""
+        tool = self._tools.get(message.action.tool) if isinstance(message, ExecuteAction) else None
+        return tool is not None and tool.idempotency == "unsafe"
 
 
 def builtin_tools() -> Registry:

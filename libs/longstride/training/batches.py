@@ -1,7 +1,5 @@
 """From finished episodes to an ``update_policy`` command: chosen, claimed in the ledger, stored, sent. No torch."""
 
-from datetime import UTC, datetime, timedelta
-
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.envelope import Envelope, seal
 from longstride.contracts.v1.commands import UpdatePolicy
@@ -10,15 +8,12 @@ from longstride.learning.samples import Batch, Candidate, build_batch
 from longstride.learning.segment import StoredRecord
 from longstride.learning.trajectory import Trajectory
 from longstride.messaging.outbox import Outbox
-from longstride.messaging.timers import set_timer
 from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.trajectories import StoredTrajectory
 from longstride.storage.unit_of_work import UnitOfWork
 
 SESSION = "policies"
 """Batches belong to no task's session."""
-RETRY_S = 300.0
-"""An update that has not published by then is asked for again: its job may have died. It is idempotent by batch."""
 MOST = 512
 """Trajectories looked at for one batch."""
 
@@ -77,11 +72,6 @@ def collect(uow: UnitOfWork, artifacts: ArtifactStore, policy: str, base_version
     return build_batch(candidates, policy=policy, base_version=base_version, max_staleness=max_staleness)
 
 
-def update_timer(batch_id: str) -> str:
-    """The key of the timer that asks again."""
-    return f"update:{batch_id}"
-
-
 def _candidate(uow: UnitOfWork, artifacts: ArtifactStore, stored: StoredTrajectory) -> Candidate:
     trajectory = Trajectory.model_validate_json(artifacts.get(stored.ref))
     reward = uow.rewards.latest(stored.task_id)
@@ -95,7 +85,6 @@ def _send(uow: UnitOfWork, outbox: Outbox, batch: Batch, ref: ArtifactRef) -> En
     command = UpdatePolicy(batch_id=batch.batch_id, batch=ref, policy=batch.policy, base_version=batch.base_version)
     envelope = seal(command)
     outbox.post(uow, envelope)
-    set_timer(uow, update_timer(batch.batch_id), datetime.now(UTC) + timedelta(seconds=RETRY_S), envelope, RETRY_S)
     return envelope
 
 

@@ -1,0 +1,51 @@
+"""The folder of an embedded stack: one process at a time, and a file that says where it is reached."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+
+class HomeTaken(RuntimeError):
+    """Another embedded stack runs in this folder."""
+
+
+@contextmanager
+def owned(home: Path) -> Iterator[None]:
+    """Hold the folder's lock; the kernel lets go of it when this process dies, however it dies.
+
+    Raises:
+        HomeTaken: another process holds it.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "stack.lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise HomeTaken(f"another embedded stack runs in {home}") from error
+        yield
+
+
+@contextmanager
+def announced(home: Path, database_url: str, artifacts: Path, incarnation: str) -> Iterator[None]:
+    """Say in ``stack.json`` that the stack is ready, until the block ends."""
+    told = {
+        "pid": os.getpid(),
+        "database_url": database_url,
+        "artifacts": str(artifacts),
+        "started_at": datetime.now(UTC).isoformat(),
+        "incarnation": incarnation,
+        "version": version("longstride"),
+    }
+    path, fresh = home / "stack.json", home / ".stack.json"
+    fresh.write_text(json.dumps(told))
+    fresh.chmod(0o600)
+    fresh.rename(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)

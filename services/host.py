@@ -1,0 +1,162 @@
+"""What every service's process does first and last: connect, check, tell, end."""
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from longstride.contracts.envelope import explain
+from longstride.messaging.backbone import Backbone
+from longstride.messaging.bus import Bus
+from longstride.messaging.consumer import Consumer, Source
+from longstride.messaging.delivery import Delivery
+from longstride.messaging.errors import MessagingError
+from longstride.messaging.part import Part
+from longstride.messaging.service import ServiceRuntime
+from longstride.messaging.startup_checks import check_broker
+from longstride.messaging.watchdog import Watchdog
+from longstride.observability.settings import TelemetrySettings
+from longstride.observability.setup import Telemetry, setup
+from longstride.observability.span_record import SpanRecord, SpanWriter
+from longstride.storage.artifacts import ArtifactStore
+from longstride.storage.database import Database
+from longstride.storage.errors import StorageError
+from longstride.storage.migrations import upgrade
+from longstride.storage.readiness import patiently, wait_for_artifacts, wait_for_database
+from longstride.tools.registry import Registry, builtin_tools
+from services.connections import Connections
+
+logger = logging.getLogger(__name__)
+
+
+class Stoppable(Protocol):
+    """A ``Dispatcher`` or a ``Worker``."""
+
+    def __call__(self, delivery: Delivery) -> object: ...
+
+    def stop(self) -> None:
+        """Do not wait for outages to end any more."""
+
+
+class Serving(Consumer):
+    """A consumer that frees its handlers from waiting for an outage to end, when the service is to end first."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        source: Source | str,
+        handle: Stoppable,
+        *,
+        slots: int = 1,
+        on_connect: Callable[[], object] | None = None,
+    ) -> None:
+        super().__init__(bus, source, handle, slots=slots, on_connect=on_connect)
+        self._handler = handle
+
+    def drain(self) -> None:
+        """Take no more, and wait for nothing."""
+        self._handler.stop()
+        super().drain()
+
+
+@dataclass(frozen=True)
+class Host:
+    """One process: its connections, what keeps its promises, and how it is observed."""
+
+    service: str
+    connections: Connections
+    backbone: Backbone
+    telemetry: Telemetry
+
+    @cached_property
+    def artifacts(self) -> ArtifactStore:
+        """The artifact store."""
+        return self.connections.artifacts()
+
+    @cached_property
+    def tools(self) -> Registry:
+        """The tools there are."""
+        return builtin_tools()
+
+    def housekeeping(self) -> Sequence[Part]:
+        """What every process does for all of them."""
+        return self.backbone.housekeeping(self.tools.unsafe)
+
+    def watched(self, *consumers: Consumer) -> list[Part]:
+        """Consumers, and the watchdog over them."""
+        return [*consumers, Watchdog(self.backbone.bus, consumers)]
+
+
+def open_host(
+    service: str, connections: Connections, *, pool_size: int = 8, telemetry: Telemetry | None = None
+) -> Host:
+    """Connect to nothing yet; say who this is.
+
+    Args:
+        service: as in ``contracts.flow``.
+        connections: where everything is.
+        pool_size: database connections at the most.
+        telemetry: of a process that hosts several services; ``None`` sets it up.
+    """
+    database_url, amqp_url = connections.database_url.get_secret_value(), connections.amqp_url.get_secret_value()
+    backbone = Backbone(service, database_url, amqp_url, pool_size=pool_size)
+    telemetry = telemetry or setup(
+        service, TelemetrySettings(), writer=span_writer(database_url), incarnation=backbone.incarnation
+    )
+    return Host(service, connections, backbone, telemetry)
+
+
+def span_writer(database_url: str) -> SpanWriter:
+    """Writes spans over a connection of its own: a full pool must not lose them, and they must not fill the pool."""
+    database = Database(database_url, pool_size=1, max_overflow=0, application_name="longstride spans")
+
+    def write(spans: Sequence[SpanRecord]) -> None:
+        with database.begin(durable=False) as uow:
+            uow.spans.add_many(spans)
+
+    return write
+
+
+def check(host: Host) -> None:
+    """Wait for what the service needs, bring the schema up to date, refuse what does not suit.
+
+    Raises:
+        StorageError, MessagingError: the text says what is wrong, and what to do.
+    """
+    patience, say = host.connections.patience_s, logger.warning
+    if host.connections.migrate:
+        migrate(host.connections, say)
+    wait_for_database(host.backbone.database, patience, say)
+    wait_for_artifacts(host.artifacts, patience, say)
+    check_broker(host.backbone.bus, wait_s=patience, say=say)
+
+
+def migrate(connections: Connections, say: Callable[[str], None]) -> None:
+    """Bring the schema up to date, once PostgreSQL answers."""
+    url = connections.database_url.get_secret_value()
+    patiently(lambda: upgrade(url), "PostgreSQL", connections.patience_s, say)
+
+
+def run(service: str, parts: Callable[[Host], Sequence[Part]]) -> int:
+    """A service as a process of its own, until SIGTERM; returns the exit code."""
+    try:
+        host = open_host(service, Connections())
+        check(host)
+        runtime = ServiceRuntime(host.backbone, [*host.housekeeping(), *parts(host)])
+    except ValidationError as error:
+        return refuse(f"settings: {explain(error)}")
+    except (StorageError, MessagingError) as error:
+        return refuse(str(error))
+    code = runtime.run()
+    host.telemetry.shutdown()
+    return code
+
+
+def refuse(sentence: str) -> int:
+    """Say why the service does not start; returns the exit code."""
+    print(f"longstride: {sentence}", file=sys.stderr)  # noqa: T201 - the last words of a process
+    return 78

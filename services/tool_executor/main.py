@@ -1,0 +1,44 @@
+"""The tool-executor's composition root: ``python -m services.tool_executor.main``."""
+
+import sys
+
+from longstride.messaging.handling import check_handlers
+from longstride.messaging.work import Worker
+from longstride.observability.middleware import work_spans
+from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox.errors import SandboxUnavailable
+from longstride.sandbox.workspace import Workspaces
+from longstride.tools.executor import Executor
+from services.host import Host, refuse
+from services.jobs import Jobs, run_jobs
+from services.tool_executor.handlers import ToolExecutor, handlers
+from services.tool_executor.settings import ToolExecutorSettings
+
+
+def make(host: Host) -> Jobs:
+    """What one process of a tool-executor carries out.
+
+    Raises:
+        SandboxUnavailable: code cannot be isolated here, so none is run.
+    """
+    sandbox = BubblewrapSandbox()
+    workspaces = Workspaces(host.artifacts, sandbox.volumes, max_live=ToolExecutorSettings().max_live)
+    table = handlers(ToolExecutor(Executor(sandbox, workspaces, host.artifacts, host.tools)))
+    check_handlers("tool-executor", table)
+    spans = work_spans(host.telemetry, "tool-executor")
+    backbone = host.backbone
+    worker = Worker(table, backbone.leases, backbone.database, unsafe=host.tools.unsafe, middleware=(spans,))
+    return Jobs(worker, {}, sandbox.close)
+
+
+def main() -> int:
+    """Refuse at once where nothing can be isolated, then work."""
+    try:
+        BubblewrapSandbox().close()
+    except SandboxUnavailable as error:
+        return refuse(str(error))
+    return run_jobs("tool-executor", ToolExecutorSettings().slots, make)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
