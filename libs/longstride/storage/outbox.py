@@ -95,6 +95,10 @@ class Outbox:
         """They are being published without waiting for the confirms here; due again after so long, unless deleted."""
         self._transaction.later(_DEFER, (seconds, list(ids)))
 
+    def all_due(self) -> None:
+        """Nothing is being published by anybody: what is held back or deferred, and has not failed, is due now."""
+        self._transaction.later("UPDATE outbox SET not_before = clock_timestamp() WHERE error IS NULL")
+
     def delete(self, ids: Sequence[int]) -> None:
         """They are confirmed."""
         self._transaction.later("DELETE FROM outbox WHERE id = ANY(%s)", (list(ids),))
