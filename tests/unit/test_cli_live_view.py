@@ -81,6 +81,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 
 def test_colours_only_where_a_terminal_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[31m" in shown(corrected(), terminal=True)
+    assert "\x1b[1;32m✓ succeeded" in shown(corrected(), terminal=True)
     assert "\x1b" not in shown(corrected())
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[31m" not in shown(corrected(), terminal=True)

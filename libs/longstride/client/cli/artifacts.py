@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from longstride.client.errors import NotFound, UsageProblem
 from longstride.client.failures import translated
 from longstride.client.screen import units
 from longstride.client.screen.console import cell, say, show, show_json
+from longstride.client.screen.table import table
 from longstride.storage.artifact_rows import ArtifactEntry
 
 OUTPUT = "output"
@@ -84,11 +84,7 @@ def _fetch(deployment: Deployment, entry: ArtifactEntry, output: Path | None) ->
 
 
 def _table(deployment: Deployment, entries: list[ArtifactEntry]) -> Table:
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="faint", border_style="faint")
-    for name in ("name", "kind"):
-        grid.add_column(name, no_wrap=True)
-    for name in ("step", "size"):
-        grid.add_column(name, justify="right", no_wrap=True)
+    grid = table("name", "kind", ">step", ">size")
     grid.add_column("where", overflow="fold")
     for entry in entries:
         step = str(entry.step) if entry.step else ""

@@ -4,7 +4,6 @@ import json as jsonlib
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +12,7 @@ from longstride.client.connect import connect
 from longstride.client.errors import ClientError, NotFound
 from longstride.client.screen import units
 from longstride.client.screen.console import cell, say, show, show_json
+from longstride.client.screen.table import table
 from longstride.storage.dead_letters import DeadLetter
 
 Letter = Annotated[int, typer.Argument(metavar="ID", help="Its number in the list.", min=1)]
@@ -84,12 +84,7 @@ def replay(
 
 
 def _table(letters: list[DeadLetter]) -> Table:
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="faint", border_style="faint")
-    grid.add_column("id", justify="right", no_wrap=True)
-    for name in ("queue", "type"):
-        grid.add_column(name, no_wrap=True)
-    grid.add_column("age", justify="right", no_wrap=True)
-    grid.add_column("reason", ratio=1, no_wrap=True, overflow="ellipsis")
+    grid = table(">id", "queue", "type", ">age", "*reason")
     for letter in letters:
         replayed = "replayed; " if letter.replayed_at else ""
         grid.add_row(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +25,7 @@ from longstride.client.health import examine
 from longstride.client.input_files import InputFiles
 from longstride.client.screen import units
 from longstride.client.screen.console import cell, err, say, show
+from longstride.client.screen.table import table
 from longstride.client.settings import ClientSettings
 from longstride.client.settings import load as load_settings
 from longstride.client.step_view import history
@@ -152,12 +152,7 @@ def _summary(deployment: Deployment, heads: list[TaskHead], ends: list[TaskEnded
 
 
 def _outcomes(heads: list[TaskHead], ends: list[TaskEnded]) -> Table:
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="faint", border_style="faint")
-    for name in ("task", "outcome", "answer"):
-        grid.add_column(name, no_wrap=True)
-    for name in ("reward", "steps", "tokens", "time"):
-        grid.add_column(name, justify="right", no_wrap=True)
-    grid.add_column("instruction", ratio=1, no_wrap=True, overflow="ellipsis")
+    grid = table("task", "outcome", "answer", ">reward", ">steps", ">tokens", ">time", "*instruction")
     for head, end in zip(heads, ends, strict=True):
         took = (head.ended_at - head.created_at).total_seconds() if head.ended_at and head.created_at else None
         grid.add_row(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +16,7 @@ from longstride.client.errors import ClientError, NotFound, UsageProblem
 from longstride.client.failures import translated
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show, show_json, show_json_line
+from longstride.client.screen.table import table
 from longstride.storage.policies import PolicyVersion
 
 TRAINER = "longstride.policies.builtin.train"
@@ -164,9 +164,7 @@ def _find(deployment: Deployment, name: str) -> PolicyVersion:
 
 
 def _table(versions: list[PolicyVersion]) -> Table:
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="faint", border_style="faint")
-    for column, justify in (("policy", "left"), ("version", "right"), ("parent", "right"), ("age", "right")):
-        grid.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    grid = table("policy", ">version", ">parent", ">age")
     grid.add_column("metrics", overflow="fold")
     for version in versions:
         grid.add_row(

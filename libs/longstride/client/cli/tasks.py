@@ -4,7 +4,6 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +12,7 @@ from longstride.client.connect import connect
 from longstride.client.errors import UsageProblem
 from longstride.client.screen import units
 from longstride.client.screen.console import cell, say, show, show_json
+from longstride.client.screen.table import table
 from longstride.storage.tasks import TaskHead
 
 STATUSES = ("queued", "running", "parked", "succeeded", "failed", "cancelled")
@@ -41,19 +41,14 @@ def tasks(
     if json:
         show_json([asdict(head) for head in heads])
     elif heads:
-        show(table(heads))
+        show(listing(heads))
     else:
         say('no tasks; the first one: longstride run "Write hello into hello.txt, then submit."')
 
 
-def table(heads: list[TaskHead]) -> Table:
+def listing(heads: list[TaskHead]) -> Table:
     """Tasks, one a row."""
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False, header_style="faint", border_style="faint")
-    for name in ("task", "status"):
-        grid.add_column(name, no_wrap=True)
-    for name in ("reward", "steps", "tokens", "age"):
-        grid.add_column(name, justify="right", no_wrap=True)
-    grid.add_column("instruction", ratio=1, no_wrap=True, overflow="ellipsis")
+    grid = table("task", "status", ">reward", ">steps", ">tokens", ">age", "*instruction")
     for head in heads:
         grid.add_row(
             Text(units.short(head.id), "name"),

@@ -20,6 +20,10 @@ THEME = Theme(
         "faint": "dim",
         "name": "cyan",
         "strong": "bold",
+        "thought": "dim italic",
+        "good.end": "bold green",
+        "bad.end": "bold red",
+        "mend.end": "bold yellow",
     },
     inherit=True,
 )

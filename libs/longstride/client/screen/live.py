@@ -74,6 +74,8 @@ class Progress:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         running = [card for card in self._cards if not card.history.ended]
+        if not running:
+            return
         text = self._one(running[0]) if len(running) == 1 else f"{len(running)} tasks run"
         self._spinner.update(text=Text(f" {text}", "faint", no_wrap=True, overflow="ellipsis"))
         yield self._spinner

@@ -1,5 +1,6 @@
 """A step as lines of text: what was done, what came of it, and what both took."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from longstride.agent.events import Ended
+from longstride.agent.reflect import RAISED
 from longstride.client.screen import units
 from longstride.client.screen.safe import one_line
 from longstride.client.screen.symbols import Symbols
@@ -16,6 +18,8 @@ from longstride.contracts.v1.events import TaskEnded
 
 TOOL = 13
 """Columns of a tool's name; results and notes are indented to the same column."""
+EXIT_CODE = re.compile(r"exit code -?\d+")
+"""How tools end the output of a command that failed; the label says it already."""
 RIGHT = 19
 """Columns at the right edge for tokens and time."""
 
@@ -34,7 +38,7 @@ class StepLines:
                 "plan", f" {self.marks.dot} ".join(f"{i} {item}" for i, item in enumerate(step.new_plan, 1)), "faint"
             )
         if step.action and step.action.thought:
-            yield self._note("thought", step.action.thought, "faint italic")
+            yield self._note("thought", step.action.thought, "thought")
         cost = f"{units.tokens(step.model_usage.tokens)}  {units.seconds(step.model_s):>7}"
         if step.action is None:
             yield self._row(step, "bad", "not an action", step.text, cost)
@@ -105,7 +109,7 @@ class StepLines:
         """How the task ended, and what it took."""
         style = {"succeeded": "good", "failed": "bad"}.get(end.outcome, "mend")
         mark = self.marks.good if end.outcome == "succeeded" else self.marks.bad
-        line = Text.assemble(" " * 5, (f"{mark} {end.outcome:<{TOOL}} ", f"{style} bold"))
+        line = Text.assemble(" " * 5, (f"{mark} {end.outcome:<{TOOL}} ", f"{style}.end"))
         told = [end.reason.replace("_", " ")]
         told += [f"answer {one_line(answer, 200)}"] if answer else []
         told += [f"reward {units.reward(end.reward)}"] if end.reward is not None else []
@@ -125,11 +129,13 @@ def arguments(action: Action) -> str:
 
 
 def gist(seen: Observation) -> str:
-    """The line of an output that says most: the first of a result, the last of a failure, as tracebacks end with it."""
+    """The line of an output that says most: the first of a result; of a failure the exception, or else the last."""
     lines = [line.strip() for line in seen.text.splitlines() if line.strip()]
-    if not lines:
-        return seen.limit or ("(no output)" if seen.status == "ok" else "")
-    if seen.status != "ok":
-        return f"{seen.limit}: {lines[-1]}" if seen.limit else lines[-1]
-    more = len(lines) - 1
-    return lines[0] + (f" (+{more} line{'s' if more > 1 else ''})" if more else "")
+    if seen.status == "ok":
+        more = len(lines) - 1
+        return (lines[0] if lines else "(no output)") + (
+            f" (+{more} line{'s' if more > 1 else ''})" if more > 0 else ""
+        )
+    raised = [match[0] for match in RAISED.finditer(seen.text)]
+    said = raised or [line for line in lines if not EXIT_CODE.fullmatch(line)] or lines
+    return ": ".join(filter(None, [seen.limit, said[-1] if said else ""]))
