@@ -73,6 +73,20 @@ class Backbone:
             heartbeat_s=heartbeat_s,
         )
 
+    def succeed(self) -> int:
+        """Take over from a process that is known to be dead, before anything is started: the embedded stack's last life.
+
+        Its leases run out now rather than in ``lease_ttl_s``, and what it had not sent is due. Returns how many leases
+        that were. Only for a process that is alone on its database.
+        """
+        with self.database.begin() as uow:
+            uow.outbox.all_due()
+            forfeited = 0
+            for worker in uow.workers.all():
+                forfeited += uow.attempts.forfeit(worker.incarnation)
+                uow.workers.retire(worker.incarnation)
+        return forfeited
+
     def essentials(self) -> list[Part]:
         """What a process cannot do without."""
         return [self.relay, self.leases]
@@ -88,7 +102,7 @@ class Backbone:
             reap_every_s: see ``Reaper``.
         """
         return [
-            OutboxHints(self.database_url, self.relay),
+            OutboxHints(self.database, self.relay),
             Reaper(
                 self.database,
                 self.outbox,

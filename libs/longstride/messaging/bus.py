@@ -28,6 +28,11 @@ class Bus:
         self._publisher = Publisher(url)
 
     @property
+    def keeps_messages(self) -> bool:
+        """Whether a confirmed message outlives this process: yes on RabbitMQ, no in memory."""
+        return not self.url.startswith("memory://")
+
+    @property
     def connected(self) -> bool:
         """Whether ``send`` can write at once."""
         return self._publisher.connected

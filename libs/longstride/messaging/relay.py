@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 1.0
 GATHER_S = 0.03
 """How long confirmed rows are gathered before they are deleted together."""
-RESEND_AFTER_S = 30.0
+RESEND_AFTER_S = 15.0
 """When a row that was sent and never settled is looked at again."""
 BATCH = 200
 REPLY_TRIES = 4
@@ -75,7 +75,7 @@ class OutboxRelay(Loop):
     def stop(self, timeout_s: float = 5.0) -> None:
         """Wait for confirms that are on their way, delete what they settle, end."""
         deadline = time.monotonic() + timeout_s
-        while self._in_flight and self._bus.connected and time.monotonic() < deadline:
+        while self._in_flight and self._bus.connected and self._bus.keeps_messages and time.monotonic() < deadline:
             super().wake()
             time.sleep(0.01)
         super().stop(max(0.1, deadline - time.monotonic()))

@@ -81,6 +81,7 @@ class ServiceRuntime:
 
     def end_on_signals(self) -> None:
         """Have SIGTERM and SIGINT end the service; a second one ends the process at once. In the main thread only."""
+
         def end(number: int, _frame: FrameType | None) -> None:
             if self._ending.is_set():  # asked twice: somebody is in a hurry
                 os._exit(128 + number)

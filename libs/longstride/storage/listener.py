@@ -1,39 +1,58 @@
-"""Hearing of a NOTIFY: a hint that something was committed, on a connection of its own."""
+"""LISTEN: being woken when another process has committed something. A hint; polling is right without it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import psycopg
-from psycopg.sql import SQL, Identifier
+from psycopg import sql
 
-from longstride.storage.database import database_url
-from longstride.storage.failures import translated
-from longstride.storage.outbox import CHANNEL
+from longstride.storage.database import Database
 
 
-class OutboxListener:
-    """Waits for additions to the outbox. For one thread. What happens while it is not connected is missed."""
+class Listener:
+    """One connection that waits for notifications. For one thread."""
 
-    def __init__(self, url: str) -> None:
-        """Connect.
-
-        Raises:
-            ValueError: ``url`` is not a PostgreSQL URL.
-            DatabaseUnavailable: the database cannot be reached.
-        """
-        plain = database_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
-        with translated:
-            self._connection = psycopg.connect(
-                plain, autocommit=True, connect_timeout=5, application_name="longstride outbox listener"
-            )
-            self._connection.execute(SQL("LISTEN {}").format(Identifier(CHANNEL)))
+    def __init__(self, database: Database, channel: str) -> None:
+        self._url = database.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        self._channel = channel
+        self._connection: psycopg.Connection[Any] | None = None
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether something was added within ``timeout_s`` seconds.
+        """Whether somebody notified within ``timeout_s``; any number of notifications wakes once.
 
-        Raises:
-            DatabaseUnavailable: the connection broke; make another listener.
+        Also ``True`` after each new connection, since notifications may have been missed before it. While PostgreSQL is
+        away it returns ``False``, after the connection attempt's time at the most.
         """
-        with translated:
-            return any(True for _ in self._connection.notifies(timeout=timeout_s, stop_after=1))
+        try:
+            if self._connection is None:
+                self._connect()
+                return True
+            assert self._connection is not None
+            return any(self._connection.notifies(timeout=timeout_s, stop_after=1))
+        except psycopg.OperationalError:
+            self.close()
+            return False
 
     def close(self) -> None:
-        """Hang up."""
-        self._connection.close()
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> None:
+        connection = psycopg.connect(
+            self._url, autocommit=True, connect_timeout=5, application_name="longstride-listener"
+        )
+        self._connection = connection
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+
+
+@contextmanager
+def listen(database: Database, channel: str) -> Iterator[Listener]:
+    """``with listen(database, outbox.CHANNEL) as listener: while …: listener.wait(1.0); drain()``."""
+    listener = Listener(database, channel)
+    try:
+        yield listener
+    finally:
+        listener.close()
