@@ -5,22 +5,18 @@ it fails: there a missing server is a fault, not a circumstance.
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from infra.native import Stack
+from tests.support import leaks
+from tests.support import servers as under_test
+from tests.support.servers import Servers
+
 ROOT = Path(__file__).parents[1]
-if str(ROOT) not in sys.path:  # Plain `pytest`, unlike `python -m pytest`, leaves out the folder it runs in.
-    sys.path.insert(0, str(ROOT))
-
-from infra.native import Stack  # noqa: E402
-from tests.support import leaks  # noqa: E402
-from tests.support import servers as under_test  # noqa: E402
-from tests.support.servers import Servers  # noqa: E402
-
 MARKED_FOLDERS = ("integration", "e2e", "chaos", "gpu")
 
 
