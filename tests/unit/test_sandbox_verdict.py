@@ -20,8 +20,6 @@ def evidence(exit_code: int | None, **changes: object) -> Evidence:
         stdout=Capture(100),
         stderr=Capture(100),
         wall_s=0.25,
-        cpu_s=0.5,
-        max_rss_kib=2048,
         launcher_code=1,
     )
     known = {"out_of_memory": 0, "refused_processes": 0, "exhausted": None, "cpu_s": 0.5, "peak_memory_bytes": 3 << 20}
@@ -36,6 +34,7 @@ def evidence(exit_code: int | None, **changes: object) -> Evidence:
         (evidence(None, stopped_by="wall_s"), "timeout", "wall_s=7"),
         (evidence(137, stopped_by="wall_s"), "timeout", "wall_s=7"),
         (evidence(137, stopped_by="cpu_s"), "limit", "cpu_s=2.5"),
+        (evidence(137, stopped_by="memory_mb"), "limit", "memory_mb=64"),
         (evidence(128 + signal.SIGXCPU), "limit", "cpu_s=2.5"),
         (evidence(137, cpu_s=2.6), "limit", "cpu_s=2.5"),
         (evidence(137), "failed", None),

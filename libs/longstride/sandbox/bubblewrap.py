@@ -20,13 +20,15 @@ from longstride.sandbox.cgroup import Cgroup
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
 from longstride.sandbox.host import describe, find_host
 from longstride.sandbox.identity import Identities
+from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter
 from longstride.sandbox.mounts import bind_read_only
 from longstride.sandbox.rootfs import ENVIRONMENT, Shared, bounded_scratch, own_files, plain_scratch, prepare, system
 from longstride.sandbox.runs import RunFolder, run_folder
-from longstride.sandbox.scratch import Scratch, default_root, reap
+from longstride.sandbox.scratch import MARK, Scratch, default_root, reap
 from longstride.sandbox.supervisor import Outcome, Supervisor
 from longstride.sandbox.verdict import Evidence, judge
 from longstride.sandbox.volumes import DirectoryVolumes, TmpfsVolumes
+from longstride.sandbox.warden import Warden
 
 TRIAL_LIMITS = SandboxLimits(wall_s=20, cpu_s=10, memory_mb=64, disk_mb=1, files=16)
 
@@ -48,13 +50,14 @@ class BubblewrapSandbox:
         root = scratch or default_root()
         reap(root)
         self._scratch = Scratch(root, self._host.hierarchies)
+        self._warden = Warden(root)
         self._ids = Identities()
         try:
             self._volumes, self._bounded = self._make_volumes()
             self._shared = self._prepare()
             self._try_once()
         except BaseException:
-            self._scratch.close()
+            self.close()
             raise
 
     @property
@@ -72,17 +75,15 @@ class BubblewrapSandbox:
         with ExitStack() as stack:
             folder = stack.enter_context(self._folder(command))
             group = stack.enter_context(self._group(command.limits))
-            outcome = self._supervise(command, folder, group, cancelled)
-            return judge(self._evidence(command, folder, group, outcome))
+            meter = GroupMeter(group) if self._host.grouped else TreeMeter()
+            with self._started(command, folder, group) as (process, status_fd):
+                outcome = Supervisor(process, status_fd, command.limits, cancelled, meter, group.kill).watch()
+            return judge(self._evidence(command, folder, group, meter, outcome))
 
     def close(self) -> None:
         """End what still runs and remove this process's scratch folder, volumes included."""
         self._scratch.close()
-
-    def _supervise(self, command: Command, folder: RunFolder, group: Cgroup, cancelled: Cancellation) -> Outcome:
-        with self._started(command, folder, group) as (process, status_fd):
-            watch = Supervisor(process, status_fd, command.limits, cancelled, group.cpu_seconds, group.kill)
-            return watch.watch()
+        self._warden.dismiss()
 
     @contextmanager
     def _started(
@@ -108,7 +109,7 @@ class BubblewrapSandbox:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(seccomp_fd, arguments_fd, status_write),
-                env={},
+                env={MARK: self._scratch.name},
                 cwd="/",
                 bufsize=0,
             )
@@ -133,7 +134,7 @@ class BubblewrapSandbox:
             *("--seccomp", str(seccomp_fd), "--json-status-fd", str(status_fd)),
         ]
 
-    def _evidence(self, command: Command, folder: RunFolder, group: Cgroup, outcome: Outcome) -> Evidence:
+    def _evidence(self, command: Command, folder: RunFolder, group: Cgroup, meter: Meter, outcome: Outcome) -> Evidence:
         limits = command.limits
         return Evidence(
             outcome=outcome,
@@ -141,8 +142,8 @@ class BubblewrapSandbox:
             out_of_memory=group.out_of_memory(),
             refused_processes=group.refused_processes(),
             exhausted=self._volumes.exhausted(command.workspace, limits) or folder.exhausted(limits),
-            cpu_s=group.cpu_seconds() or outcome.cpu_s,
-            peak_memory_bytes=group.peak_memory_bytes() or outcome.max_rss_kib * 1024,
+            cpu_s=meter.cpu_s,
+            peak_memory_bytes=meter.peak_memory_bytes,
         )
 
     @contextmanager

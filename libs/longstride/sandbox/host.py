@@ -20,9 +20,9 @@ NO_GROUPS = (
     "delegated cgroup (systemd: Delegate=yes; a container: a writable /sys/fs/cgroup). {instead}"
 )
 INSTEAD = {
-    "memory": "Until then each process's data segment is held on its own (RLIMIT_DATA).",
+    "memory": "Until then it is looked at ten times a second, and each process's data segment is held (RLIMIT_DATA).",
     "pids": "Until then RLIMIT_NPROC holds the processes.",
-    "cpu": "Until then a sandbox may use every core; each process's CPU seconds are held (RLIMIT_CPU).",
+    "cpu": "Until then a sandbox may use every core, and its CPU seconds are looked at ten times a second.",
 }
 NO_QUOTA = (
     "the bytes and files of a workspace are measured after each command rather than held during it: no file system can "

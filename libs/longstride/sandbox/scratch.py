@@ -4,12 +4,15 @@
 kernel lets go of it whatever way it dies, so a folder whose lock can be had has no owner.
 """
 
+import contextlib
 import fcntl
 import itertools
 import json
 import os
+import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 from longstride.contracts.ids import uuid7
@@ -17,6 +20,8 @@ from longstride.sandbox.cgroup import Cgroup, Hierarchy
 from longstride.sandbox.errors import SandboxUnavailable
 from longstride.sandbox.mounts import mounts_below, unmount
 
+MARK = "LONGSTRIDE_SANDBOX"
+"""The one variable in the environment of bwrap: whose sandbox it is."""
 TRAVERSABLE = 0o711
 """The sandbox's ids must reach what lies below, and read no listing on the way."""
 
@@ -73,11 +78,34 @@ def reap(root: Path) -> list[str]:
 
 def remove_owned(folder: Path) -> None:
     """Kill an owner's sandboxes, then remove their groups, mounts and files."""
+    _kill_marked(folder.name)
     for group in _groups_of(folder):
         group.remove()
     for point in mounts_below(folder):
         unmount(point)
     remove_tree(folder)
+
+
+def _kill_marked(name: str, patience_s: float = 5.0) -> None:
+    """End the processes that were started in this owner's name; the first of a sandbox takes the others along."""
+    deadline = time.monotonic() + patience_s
+    while (pids := _marked(name)) and time.monotonic() < deadline:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def _marked(name: str) -> list[int]:
+    mark = f"{MARK}={name}".encode()
+    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and mark in _environment(p).split(b"\0")]
+
+
+def _environment(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""
 
 
 def remove_tree(path: Path) -> None:

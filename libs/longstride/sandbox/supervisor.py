@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -15,15 +16,18 @@ from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Cancellation
 from longstride.sandbox.capture import Capture
 from longstride.sandbox.errors import SandboxFailed
+from longstride.sandbox.meter import Meter
 
 CHUNK = 1 << 16
+MEBIBYTE = 1 << 20
 GLANCE_S = 0.02
 """How soon a cancellation is noticed."""
-CPU_GLANCE_S = 0.1
+LOOK_S = 0.1
+"""How often the meter is read."""
 GRACE_S = 10.0
 """For the kernel to end a killed sandbox; memory of gigabytes takes a while to free."""
 
-Cause = Literal["cancelled", "wall_s", "cpu_s"]
+Cause = Literal["cancelled", "wall_s", "cpu_s", "memory_mb"]
 
 
 @dataclass
@@ -36,9 +40,6 @@ class Outcome:
     stdout: Capture
     stderr: Capture
     wall_s: float
-    cpu_s: float
-    max_rss_kib: int
-    """By wait4(2), of the largest process that was waited for."""
     launcher_code: int
 
 
@@ -51,7 +52,7 @@ class Supervisor:
     """Where bwrap reports the child's pid and exit code as JSON, one object a line. Closed at the end."""
     limits: SandboxLimits
     cancelled: Cancellation
-    cpu_seconds: Callable[[], float]
+    meter: Meter
     kill_group: Callable[[], None]
     _status: bytearray = field(default_factory=bytearray)
     _child: int | None = None
@@ -62,7 +63,7 @@ class Supervisor:
         half = self.limits.output_bytes // 2
         self._captures = {self._fd(self.process.stdout): Capture(half), self._fd(self.process.stderr): Capture(half)}
         self._started = time.monotonic()
-        self._next_cpu_glance = self._started + CPU_GLANCE_S
+        self._next_look = self._started + LOOK_S
 
     def watch(self) -> Outcome:
         """Block until the sandbox has ended and all output was read."""
@@ -75,6 +76,8 @@ class Supervisor:
             selector.register(pidfd, selectors.EVENT_READ)
             self._until_exit(selector, pidfd)
             self._drain()
+            self._until_all_are_gone()
+            self.meter.look(None)
             return self._outcome()
         finally:
             selector.close()
@@ -105,11 +108,13 @@ class Supervisor:
             return "cancelled"
         if now - self._started > self.limits.wall_s:
             return "wall_s"
-        if now >= self._next_cpu_glance:
-            self._next_cpu_glance = now + CPU_GLANCE_S
-            if self.cpu_seconds() > self.limits.cpu_s:
-                return "cpu_s"
-        return None
+        if now < self._next_look:
+            return None
+        self._next_look = now + LOOK_S
+        self.meter.look(self._reported("child-pid"))
+        if self.meter.cpu_s > self.limits.cpu_s:
+            return "cpu_s"
+        return "memory_mb" if self.meter.memory_bytes > self.limits.memory_mb * MEBIBYTE else None
 
     def _read(self, descriptor: int) -> bool:
         """Take what is there; ``False`` at the end."""
@@ -141,9 +146,19 @@ class Supervisor:
             with contextlib.suppress(BlockingIOError):
                 while data := os.read(descriptor, CHUNK):
                     if descriptor == self.status_fd:
-                        self._status += data
+                        self._note(data)
                     else:
                         self._captures[descriptor].feed(data)
+
+    def _until_all_are_gone(self) -> None:
+        """bwrap ends when the command does; what the command left in the background dies with the first process, and is
+        gone when that is."""
+        if self._child is None:
+            return
+        gone, _, _ = select.select([self._child], [], [], GRACE_S)
+        if not gone:
+            self._kill_hard()
+            raise SandboxFailed(f"processes of the sandbox were still there {GRACE_S:g} s after its end")
 
     def _kill(self) -> None:
         """The sandbox's first process, which takes all others along and leaves bwrap to reap it; else everything."""
@@ -158,8 +173,7 @@ class Supervisor:
         self.process.kill()
 
     def _outcome(self) -> Outcome:
-        _, status, usage = os.wait4(self.process.pid, 0)
-        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.process.wait()
         stdout, stderr = self._captures.values()
         return Outcome(
             exit_code=self._reported("exit-code"),
@@ -167,8 +181,6 @@ class Supervisor:
             stdout=stdout,
             stderr=stderr,
             wall_s=time.monotonic() - self._started,
-            cpu_s=usage.ru_utime + usage.ru_stime,
-            max_rss_kib=usage.ru_maxrss,
             launcher_code=self.process.returncode,
         )
 

@@ -71,7 +71,7 @@ def _limit(evidence: Evidence) -> str | None:
     code = outcome.exit_code
     if outcome.stopped_by == "cpu_s" or code == 128 + signal.SIGXCPU:
         return f"cpu_s={limits.cpu_s:g}"
-    if evidence.out_of_memory:
+    if evidence.out_of_memory or outcome.stopped_by == "memory_mb":
         return f"memory_mb={limits.memory_mb}"
     if code == 128 + signal.SIGXFSZ:
         return f"disk_mb={limits.disk_mb}"

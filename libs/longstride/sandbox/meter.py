@@ -1,0 +1,98 @@
+"""How much a running sandbox has used: by its control group, or where there is none by looking at its processes."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from longstride.sandbox.cgroup import Cgroup
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Meter(Protocol):
+    """Looked at every now and then while a sandbox runs, and once after it."""
+
+    def look(self, first: int | None) -> None:
+        """Take a reading.
+
+        Args:
+            first: host pid of the sandbox's first process; ``None`` when it is not known, or gone.
+        """
+        ...
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all processes so far."""
+        ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory in use at the last look, where nothing else holds it to its limit; else 0."""
+        ...
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        """The most memory that was in use at once."""
+        ...
+
+
+@dataclass
+class GroupMeter:
+    """The kernel counts, and the kernel holds the memory."""
+
+    group: Cgroup
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+    peak_memory_bytes: int = 0
+
+    def look(self, first: int | None) -> None:
+        """Read the group's counters."""
+        self.cpu_s = self.group.cpu_seconds()
+        self.peak_memory_bytes = self.group.peak_memory_bytes()
+
+
+@dataclass
+class TreeMeter:
+    """Sums over the descendants of the sandbox's first process; short-lived peaks between two looks go unseen."""
+
+    cpu_s: float = 0.0
+    memory_bytes: int = 0
+    peak_memory_bytes: int = 0
+
+    def look(self, first: int | None) -> None:
+        """Read each process's times and private pages; children that were waited for are in their parents' times."""
+        if first is None:
+            return
+        pids = descendants(first)
+        self.cpu_s = max(self.cpu_s, sum(map(_cpu_ticks, pids)) / TICKS)
+        self.memory_bytes = sum(map(_private_pages, pids)) * PAGE
+        self.peak_memory_bytes = max(self.peak_memory_bytes, self.memory_bytes)
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all below it."""
+    found, waiting = [], [pid]
+    while waiting:
+        found.append(waiting.pop())
+        waiting += map(int, _read(f"{found[-1]}/task/{found[-1]}/children").split())
+    return found
+
+
+def _cpu_ticks(pid: int) -> int:
+    """utime, stime, cutime and cstime of proc(5); the name before them may hold anything."""
+    fields = _read(f"{pid}/stat").rpartition(")")[2].split()
+    return sum(map(int, fields[11:15]))
+
+
+def _private_pages(pid: int) -> int:
+    fields = _read(f"{pid}/statm").split()
+    return int(fields[1]) - int(fields[2]) if fields else 0
+
+
+def _read(path: str) -> str:
+    try:
+        return Path("/proc", path).read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return ""

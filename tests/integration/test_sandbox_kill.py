@@ -1,0 +1,187 @@
+"""kill -9 of an executor, at any point of an action: the two ends cannot be told apart, and nothing stays behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from longstride.contracts.artifact import ArtifactRef
+from longstride.contracts.v1.action import Action
+from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.events import ActionExecuted
+from longstride.contracts.v1.input_file import InputFile
+from longstride.sandbox import cgroup, manifest
+from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox.mounts import mounts_below
+from longstride.sandbox.scratch import MARK, Scratch, reap
+from longstride.sandbox.workspace import Workspaces
+from longstride.storage.disk import DiskArtifacts
+from longstride.tools.executor import Executor
+from longstride.tools.registry import builtin_tools
+from tests.support.doomed_executor import POINTS
+from tests.support.sandboxes import SMALL, arena
+
+WORK = """
+import os, time
+open('counter', 'a').write('once\\n')
+open('half', 'w').write('half')
+time.sleep(0.2)
+os.remove('half'); os.makedirs('made/deep', exist_ok=True)
+open('made/deep/file', 'w').write('done')
+for line in open('table.csv'): print(line.strip())
+print(open('counter').read() * 2000)
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that other ids can reach."""
+    with arena(), tempfile.TemporaryDirectory() as path:
+        Path(path).chmod(0o755)
+        yield Path(path)
+
+
+def action(code: str, workspace: ArtifactRef | None) -> ExecuteAction:
+    inputs = (InputFile(path="table.csv", text="a,b\n1,2\n"), InputFile(path="other.txt", text="x"))
+    call = Action(tool="python", arguments={"code": code})
+    return ExecuteAction(
+        step=2, action=call, tools=(), workspace=workspace, inputs=inputs, limits=SMALL, isolation="process"
+    )
+
+
+def start(folder: Path, point: str, command: ExecuteAction) -> subprocess.Popen[str]:
+    arguments = [str(folder / "scratch"), str(folder / "artifacts"), point, command.model_dump_json()]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.doomed_executor", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def killed_at(folder: Path, point: str, command: ExecuteAction) -> None:
+    process = start(folder, point, command)
+    output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (-signal.SIGKILL, ""), f"the point {point} was never reached"
+
+
+def answer(folder: Path, command: ExecuteAction) -> ActionExecuted:
+    """By an executor that lives; it has nothing of the dead one's but the artifacts."""
+    artifacts = DiskArtifacts(folder / "artifacts")
+    backend = BubblewrapSandbox(folder / "scratch")
+    workspaces = Workspaces(artifacts, backend.volumes)
+    try:
+        executor = Executor(backend, workspaces, artifacts, builtin_tools())
+        return executor.execute(command, task_id="task", session_id="session")
+    finally:
+        workspaces.close()
+        backend.close()
+
+
+def told(folder: Path, executed: ActionExecuted) -> tuple[object, ...]:
+    """Everything of an answer that is not a time."""
+    assert executed.observation is not None
+    assert executed.workspace is not None
+    held = manifest.decode(DiskArtifacts(folder / "artifacts").get(executed.workspace))
+    files = {path: (entry.mode, entry.size, entry.sha256) for path, entry in held.files.items()}
+    return executed.observation, files, held.links, held.dirs, executed.checks
+
+
+def left_on_the_host(folder: Path) -> list[str]:
+    scratch = folder / "scratch"
+    names = [path.name for path in scratch.iterdir()]
+    groups = [path for h in cgroup.discover() for name in names for path in h.base.glob(f"{name}-*")]
+    return [*names, *map(str, groups), *map(str, mounts_below(scratch))]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_the_two_ends_of_a_kill_are_the_same(folder: Path, point: str) -> None:
+    first = answer(folder, action("open('counter', 'w').write('start\\n')", None))
+    command = action(WORK, first.workspace)
+
+    killed_at(folder, point, command)
+    again = answer(folder, command)
+
+    undisturbed = answer(folder, command)
+    assert told(folder, again) == told(folder, undisturbed)
+    assert "once" in str(again.observation)
+    eventually(lambda: left_on_the_host(folder) == [])
+
+
+def test_the_first_step_starts_from_its_inputs_again(folder: Path) -> None:
+    code = "import os; print(sorted(os.listdir())); open('half', 'w'); import time; time.sleep(0.5)"
+    command = action(code, None)
+    killed_at(folder, "during-run", command)
+    observation = answer(folder, command).observation
+    assert observation is not None
+    assert observation.text == "['other.txt', 'table.csv']\n"
+
+
+def processes_with(text: str) -> list[int]:
+    found = []
+    for path in Path("/proc").iterdir():
+        try:
+            if path.name.isdigit() and text.encode() in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def eventually(condition, seconds: float = 10) -> float:
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < seconds, "it did not happen"
+        time.sleep(0.01)
+    return time.monotonic() - started
+
+
+def test_a_sandbox_dies_with_its_executor(folder: Path) -> None:
+    mark = f"marked-{os.getpid()}-{time.monotonic_ns()}"
+    inside = f"import subprocess; subprocess.run(['sh', '-c', 'setsid sleep 61 & sleep 60; : {mark}'])"
+    process = start(folder, "never", action(inside, None))
+    eventually(lambda: len([p for p in processes_with(mark) if p != process.pid]) >= 2)
+    process.kill()
+    process.communicate()
+    eventually(lambda: processes_with(mark) == [])
+    eventually(lambda: left_on_the_host(folder) == [])
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.002, 0.004, 0.006, 0.008, 0.012, 0.016, 0.024])
+def test_a_sandbox_that_is_being_built_dies_with_its_executor(folder: Path, delay: float) -> None:
+    """bwrap asks to die with its parent only once the sandbox is there."""
+    mark = f"marked-{os.getpid()}-{time.monotonic_ns()}"
+    process = start(folder, "never", action(f"import time; time.sleep(60) # {mark}", None))
+    eventually(lambda: [p for p in processes_with(mark) if p != process.pid] != [])
+    time.sleep(delay)
+    process.kill()
+    process.communicate()
+    eventually(lambda: processes_with(mark) == [])
+    eventually(lambda: left_on_the_host(folder) == [])
+
+
+def test_without_control_groups_the_dead_are_known_by_their_mark(folder: Path) -> None:
+    scratch = Scratch(folder / "scratch")
+    process = subprocess.Popen(["sleep", "60"], env={MARK: scratch.name})
+    os.close(scratch._lock)
+    assert reap(folder / "scratch") == [scratch.name]
+    assert process.wait(timeout=5) == -signal.SIGKILL
+    eventually(lambda: left_on_the_host(folder) == [])
+
+
+def test_one_start_removes_what_many_dead_left(folder: Path) -> None:
+    command = action("open('half', 'w'); import time; time.sleep(30)", None)
+    doomed = [start(folder, "during-run", command) for _ in range(4)]
+    for process in doomed:
+        process.communicate(timeout=60)
+    assert len(list((folder / "scratch").iterdir())) >= 1
+    with arena(folder / "scratch"):
+        names = [path.name for path in (folder / "scratch").iterdir()]
+        assert len(names) == 1, "its own"
+    eventually(lambda: left_on_the_host(folder) == [])
