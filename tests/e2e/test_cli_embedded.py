@@ -1,0 +1,134 @@
+"""The command line and its embedded stack, as a newcomer uses them: nothing else runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longstride.client.embedded_stack import EmbeddedStack
+
+ADD_UP = "import csv\nprint(sum(float(r['amount']) for r in csv.DictReader(open('{}'))))"
+LINES: list[dict[str, Any]] = [
+    {"plan": ["add up", "submit"], "tool": "python", "arguments": {"code": ADD_UP.format("orders.csv")}},
+    {"tool": "python", "arguments": {"code": ADD_UP.format("shop/orders.csv")}},
+    {"tool": "submit", "arguments": {"answer": "6.5"}},
+]
+
+
+class Newcomer:
+    """Somebody with a folder, a table and the program."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.stack = EmbeddedStack(folder / "home")
+        (folder / "orders.csv").write_text("id,amount\n1,2.5\n2,4\n")
+        self.policy = self.script("corrected", LINES)
+
+    def script(self, name: str, lines: list[dict[str, Any]]) -> str:
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps({"version": 1, "lines": lines}))
+        return f"scripted:{path}"
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("LONGSTRIDE_")}
+        return subprocess.Popen(
+            [sys.executable, "-m", "longstride.client.main", *arguments],
+            cwd=self.folder,
+            env={**clean, "LONGSTRIDE_HOME": str(self.stack.home), "COLUMNS": "120"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def longstride(self, *arguments: str) -> tuple[int, str, str]:
+        with self.start(*arguments) as process:
+            out, err = process.communicate(timeout=100)
+        return process.returncode, out, err
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
+    someone = Newcomer(tmp_path / "newcomer")
+    yield someone
+    someone.stack.down()
+
+
+def run_arguments(someone: Newcomer) -> list[str]:
+    files = ["--input", "orders.csv:shop/orders.csv", "--policy", someone.policy]
+    return ["run", "Add up amount in orders.csv.", "--expect-number", "6.5", *files]
+
+
+def test_a_first_task_starts_the_stack_corrects_itself_and_can_be_looked_at(newcomer: Newcomer) -> None:
+    code, out, err = newcomer.longstride(*run_arguments(newcomer))
+    assert code == 0, err
+    assert "starting the embedded stack" in err
+    assert "✗ failed exit 1 FileNotFoundError" in out
+    assert "2 ↻ python" in out
+    assert "checks passed · answer 6.5 · reward 1.00" in out
+
+    task = json.loads(newcomer.longstride("tasks", "--json")[1])[0]
+    assert (task["status"], task["reward"]) == ("succeeded", 1.0)
+    page = newcomer.longstride("show", task["id"][-8:], "--json")[1]
+    assert [step["status"] for step in json.loads(page)["steps"]] == ["failed", "ok", "ok"]
+    spans = json.loads(newcomer.longstride("trace", task["id"], "--json")[1])["spans"]
+    assert {"planner", "model-worker", "tool-executor"} <= {span["service"] for span in spans}
+
+    code, out, _ = newcomer.longstride("fork", task["id"], "--at", "2", "--json")
+    assert (code, json.loads(out.splitlines()[-1])["outcome"]) == (0, "succeeded")
+    code, out, _ = newcomer.longstride("down")
+    assert (code, "stopped pid" in out) == (0, True)
+    assert newcomer.stack.running() is None
+
+
+def test_a_stack_that_is_killed_is_started_again_and_its_task_ends_once(newcomer: Newcomer) -> None:
+    lines = [{"tool": "shell", "arguments": {"command": "sleep 2; date >> log"}}, LINES[2]]
+    code, out, err = newcomer.longstride("submit", "Wait.", "--policy", newcomer.script("slow", lines))
+    assert code == 0, err
+    running = newcomer.stack.running()
+    assert running is not None
+    os.kill(running.pid, signal.SIGKILL)
+    code, shown, err = newcomer.longstride("watch", out.strip(), "--json")
+    assert code == 0, err
+    events = [json.loads(line) for line in shown.splitlines()]
+    assert [event["type"] for event in events].count("ended") == 1
+    assert [event["step"] for event in events if event["type"] == "action_observed"] == [1, 2]
+
+
+def test_ctrl_c_lets_go_and_the_task_goes_on(newcomer: Newcomer) -> None:
+    lines = [{"tool": "shell", "arguments": {"command": "sleep 3"}}, LINES[2]]
+    with newcomer.start("run", "Wait.", "--policy", newcomer.script("slow", lines)) as process:
+        assert process.stdout is not None
+        shown = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    name = shown.split()[1][-8:]
+    assert f"longstride watch {name}" in err
+    assert newcomer.longstride("watch", name)[0] == 0
+
+
+def test_two_stacks_side_by_side_do_not_meet(newcomer: Newcomer, tmp_path: Path) -> None:
+    other = Newcomer(tmp_path / "other")
+    try:
+        assert newcomer.longstride(*run_arguments(newcomer))[0] == 0
+        code, out, _ = other.longstride("tasks", "--json")
+        assert (code, json.loads(out)) == (0, [])
+        assert newcomer.stack.running() != other.stack.running()
+    finally:
+        other.stack.down()
+
+
+def test_a_taken_home_and_a_broken_one_are_sentences(newcomer: Newcomer) -> None:
+    newcomer.stack.home.mkdir()
+    (newcomer.stack.home / "postgres").write_text("not a folder")
+    code, out, err = newcomer.longstride("up")
+    assert (code, out) == (3, "")
+    assert "the embedded stack did not start" in err
+    assert "Traceback" not in err
