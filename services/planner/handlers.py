@@ -111,7 +111,9 @@ class Planner:
             parent=head.traceparent if task_id != envelope.task_id else None,
             attributes={TASK_ID: task_id, STEP: task.step},
         ):
-            decision = Decision(task, self._clock(), lambda number: self._log.history(uow, task_id, number))
+            decision = Decision(
+                task, self._clock(), envelope.occurred_at, lambda number: self._log.history(uow, task_id, number)
+            )
             step(decision)
             self._commit(uow, head, decision, envelope)
             if head.status == "running" and decision.task.phase not in ("thinking", "acting"):

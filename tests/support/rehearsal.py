@@ -46,8 +46,8 @@ class Rehearsal:
     def start(self) -> "Rehearsal":
         return self._decide(start)
 
-    def hear(self, message: Contract) -> "Rehearsal":
-        return self._decide(TRANSITIONS[type(message)], message)
+    def hear(self, message: Contract, sent: datetime | None = None) -> "Rehearsal":
+        return self._decide(TRANSITIONS[type(message)], message, sent=sent)
 
     def part_ended(self, task_id: str, answer: str = "42", **fields: Any) -> "Rehearsal":
         ended = TaskEnded(**{"outcome": "succeeded", "reason": "submitted", "answer": answer, **fields})
@@ -77,8 +77,8 @@ class Rehearsal:
         self.now += timedelta(seconds=seconds)
         return self
 
-    def _decide(self, transition: Any, *arguments: Any) -> "Rehearsal":
-        decision = Decision(self.task, self.now)
+    def _decide(self, transition: Any, *arguments: Any, sent: datetime | None = None) -> "Rehearsal":
+        decision = Decision(self.task, self.now, sent)
         transition(decision, *arguments)
         self.decisions.append(decision)
         return self

@@ -1,5 +1,7 @@
 """The life of a task, message by message."""
 
+from datetime import timedelta
+
 import pytest
 
 from longstride.agent.decision import Abandon, Dispatch, SetDeadline
@@ -147,6 +149,25 @@ def test_a_paused_task_spends_no_time() -> None:
 def test_a_pause_can_be_taken_back_before_it_happens() -> None:
     play = Rehearsal().start().hear(PauseTask()).hear(ResumeTask()).propose()
     assert play.task.phase == "acting"
+
+
+def test_of_a_pause_and_a_resume_that_overtake_each_other_the_later_one_counts() -> None:
+    play = (
+        Rehearsal()
+        .start()
+        .hear(ResumeTask(), NOON + timedelta(seconds=2))
+        .hear(PauseTask(), NOON + timedelta(seconds=1))
+    )
+    assert play.propose().task.phase == "acting"
+    assert play.hear(PauseTask(), NOON + timedelta(seconds=3)).observe().task.phase == "paused"
+
+
+def test_messages_that_overtake_each_other_are_shown_in_the_order_they_were_sent() -> None:
+    play = Rehearsal().start().propose()
+    play.hear(MessageTask(text="two"), NOON + timedelta(seconds=2)).hear(
+        MessageTask(text="one"), NOON + timedelta(seconds=1)
+    )
+    assert [m.content for m in play.observe().sent(Generate)[0].context.tail[-2:]] == ["one", "two"]
 
 
 def test_a_queued_task_can_be_paused() -> None:

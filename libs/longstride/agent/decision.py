@@ -74,6 +74,8 @@ class Decision:
 
     task: Task
     now: datetime
+    sent: datetime | None = None
+    """When the message in hand was sent, by its sender's clock."""
     history: Callable[[int], str | None] = lambda step: None
     """Reads the observation of an earlier step."""
     events: list[TaskEvent] = field(default_factory=list)

@@ -140,6 +140,8 @@ class MessageReceived(Contract):
 
     at: datetime
     text: str
+    sent: datetime
+    """By the sender's clock: what decides the order when several wait."""
 
 
 class MessagesShown(Contract):
@@ -168,6 +170,7 @@ class PauseRequested(Contract):
     """The task will park after the call in flight."""
 
     at: datetime
+    sent: datetime
 
 
 class Parked(Contract):
@@ -180,6 +183,7 @@ class Resumed(Contract):
     """The clock runs again."""
 
     at: datetime
+    sent: datetime
 
 
 class Ended(Contract):

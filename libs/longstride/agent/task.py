@@ -79,8 +79,10 @@ class Task:
     workspace: ArtifactRef | None = None
     subtasks: tuple[SubtaskState, ...] = ()
     delegated: int = 0
-    messages: tuple[str, ...] = ()
-    """Received and not yet shown."""
+    messages: tuple[tuple[datetime, str], ...] = ()
+    """Received and not yet shown: when each was sent, and its text; in that order."""
+    steered: datetime | None = None
+    """When the last pause or resume that counted was sent: one that was sent before it comes too late."""
     pausing: bool = False
     nudges: tuple[str, ...] = ()
     """Rules that have nudged: a rule speaks once, then stops."""
@@ -231,11 +233,11 @@ def _nudged(task: Task, event: e.Nudged) -> Task:
 
 
 def _message_received(task: Task, event: e.MessageReceived) -> Task:
-    return replace(task, messages=(*task.messages, event.text))
+    return replace(task, messages=tuple(sorted((*task.messages, (event.sent, event.text)))))
 
 
 def _messages_shown(task: Task, _: e.MessagesShown) -> Task:
-    context = task.context.add(*(Message(role="user", content=text) for text in task.messages))
+    context = task.context.add(*(Message(role="user", content=text) for _, text in task.messages))
     return replace(task, context=context, messages=())
 
 
@@ -247,8 +249,8 @@ def _compacted(task: Task, event: e.ContextCompacted) -> Task:
     return replace(task, context=task.context.compacted(event.messages))
 
 
-def _pause_requested(task: Task, _: e.PauseRequested) -> Task:
-    return replace(task, pausing=True)
+def _pause_requested(task: Task, event: e.PauseRequested) -> Task:
+    return replace(task, pausing=True, steered=event.sent)
 
 
 def _parked(task: Task, event: e.Parked) -> Task:
@@ -256,8 +258,10 @@ def _parked(task: Task, event: e.Parked) -> Task:
 
 
 def _resumed(task: Task, event: e.Resumed) -> Task:
-    phase: Phase = task.phase if task.phase != "paused" else ("acting" if task.action else "ready")
-    return replace(task, phase=phase, pausing=False, clock_started=task.clock_started or event.at)
+    if task.phase != "paused":
+        return replace(task, pausing=False, steered=event.sent)
+    phase: Phase = "acting" if task.action else "ready"
+    return replace(task, phase=phase, clock_started=event.at, steered=event.sent)
 
 
 def _stop_clock(task: Task, at: datetime) -> Task:

@@ -230,9 +230,9 @@ def on_cancel(decision: Decision, message: c.CancelTask) -> None:
 def on_pause(decision: Decision, message: c.PauseTask) -> None:
     """Park now if nothing is in flight, else after the call in flight."""
     task = decision.task
-    if task.pausing or task.phase in ("paused", "ended"):
+    if task.pausing or task.phase in ("paused", "ended") or _too_late(decision):
         return
-    decision.record(e.PauseRequested(at=decision.now))
+    decision.record(e.PauseRequested(at=decision.now, sent=decision.sent or decision.now))
 
 
 def park(decision: Decision) -> None:
@@ -244,11 +244,17 @@ def park(decision: Decision) -> None:
 def on_resume(decision: Decision, message: c.ResumeTask) -> None:
     """Go on where the task was parked, or take a pause back that has not happened yet."""
     task = decision.task
-    if task.phase != "paused" and not task.pausing:
+    if task.ended or _too_late(decision):
         return
-    decision.record(e.Resumed(at=decision.now))
+    decision.record(e.Resumed(at=decision.now, sent=decision.sent or decision.now))
     if task.phase == "paused":
         wake(decision)
+
+
+def _too_late(decision: Decision) -> bool:
+    """A pause and a resume may overtake each other on the way; the one that was sent last counts."""
+    sent, steered = decision.sent, decision.task.steered
+    return sent is not None and steered is not None and sent < steered
 
 
 def wake(decision: Decision) -> None:
@@ -264,7 +270,7 @@ def wake(decision: Decision) -> None:
 def on_message(decision: Decision, message: c.MessageTask) -> None:
     """Keep it, in order, for the next model call. A model call in flight is not disturbed."""
     if not decision.task.ended:
-        decision.record(e.MessageReceived(at=decision.now, text=message.text))
+        decision.record(e.MessageReceived(at=decision.now, text=message.text, sent=decision.sent or decision.now))
 
 
 def on_approval(decision: Decision, message: c.ApproveAction) -> None:

@@ -130,6 +130,12 @@ class Attempts:
         number: int = self._transaction.value(_LAST, (task_id, step, phase))
         return number
 
+    def open(self, task_id: str, phase: Phase) -> str | None:
+        """The status of the attempt in flight; ``None``: nothing is."""
+        sql = f"SELECT status FROM attempts WHERE task_id = %s AND phase = %s AND {_OPEN} LIMIT 1"
+        status: str | None = self._transaction.value(sql, (task_id, phase))
+        return status
+
     def claim(self, message_id: str, owner: str, ttl_s: float) -> Claim:
         """Take the lease of the command ``message_id`` for ``owner``, or learn why not.
 

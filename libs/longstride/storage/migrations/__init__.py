@@ -4,6 +4,7 @@ old code must survive; ``NNNN_after_…`` waits until no old code runs.
 All of an upgrade is one transaction under an advisory lock, so services that start at once wait for the first of them.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ from longstride.storage.database import Database, database_url
 from longstride.storage.errors import SchemaMismatch
 from longstride.storage.failures import translated
 from longstride.storage.tables import Base
+
+logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each start about its context
 
 OLDEST_POSTGRESQL = 14
 HOW = "python -m longstride.storage.migrations upgrade"

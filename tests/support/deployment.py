@@ -1,0 +1,158 @@
+"""The services as processes of their own against real servers: what `docker compose up` runs, without the images."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from longstride.contracts.envelope import seal
+from longstride.contracts.ids import new_id
+from longstride.contracts.v1.commands import SubmitTask
+from longstride.messaging.outbox import Outbox
+from longstride.storage.database import Database
+from longstride.storage.steps import StepSummary
+from longstride.storage.tasks import TaskHead
+from tests.support.eventually import eventually
+from tests.support.servers import Servers
+
+MODULES = {
+    "planner": "services.planner.main",
+    "tool-executor": "services.tool_executor.main",
+    "model-worker": "services.model_worker.main",
+    "telemetry": "services.telemetry.main",
+    "trainer": "services.model_worker.trainer_main",
+}
+LINES_AND_SUBMIT = [
+    {"tool": "shell", "arguments": {"command": "wc -l nope.csv"}},
+    {"tool": "shell", "arguments": {"command": "wc -l < a.csv"}},
+    {"tool": "submit", "arguments": {"answer": "3"}},
+]
+"""Needs a self-correction: the first call fails."""
+
+
+class Deployment:
+    """Service processes with a database, a virtual host and a bucket of their own."""
+
+    def __init__(self, servers: Servers, database_url: str, amqp_url: str, bucket: str, folder: Path) -> None:
+        self.folder = folder
+        self.database = Database(database_url, application_name="test")
+        self.amqp_url = amqp_url
+        self.environment = {
+            **os.environ,
+            "LONGSTRIDE_DATABASE_URL": database_url,
+            "LONGSTRIDE_AMQP_URL": amqp_url,
+            "LONGSTRIDE_S3_ENDPOINT": servers.s3_endpoint,
+            "LONGSTRIDE_S3_ACCESS_KEY": servers.access_key,
+            "LONGSTRIDE_S3_SECRET_KEY": servers.secret_key,
+            "LONGSTRIDE_S3_BUCKET": bucket,
+            "LONGSTRIDE_STATE_DIR": str(folder / "state"),
+            "LONGSTRIDE_LOG_FORMAT": "human",
+        }
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, *services: str, **variables: str) -> None:
+        """Start services, all but the trainer by default, with further environment ``variables``."""
+        for service in services or ("planner", "tool-executor", "model-worker", "telemetry"):
+            with (self.folder / f"{service}.log").open("ab") as log:
+                self.processes[service] = subprocess.Popen(
+                    [sys.executable, "-m", MODULES[service]],
+                    env={**self.environment, **variables},
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+
+    def kill(self, service: str) -> None:
+        """kill -9 of a service and of the children it made."""
+        process = self.processes.pop(service)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+    def terminate(self, service: str, timeout_s: float = 30) -> int:
+        """SIGTERM; returns the exit code."""
+        process = self.processes.pop(service)
+        process.send_signal(signal.SIGTERM)
+        return process.wait(timeout_s)
+
+    def stop(self) -> None:
+        """End every service, the hard way where the soft one takes too long."""
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(30)
+        self.processes.clear()
+        self.database.close()
+
+    def script(self, lines: Sequence[Mapping[str, Any]], **fields: Any) -> str:
+        """The name of a policy that says ``lines``."""
+        path = self.folder / f"{new_id('script')}.json"
+        path.write_text(json.dumps({"version": 1, "lines": lines, **fields}))
+        return f"scripted:{path}"
+
+    def submit(self, submit: SubmitTask, **envelope: Any) -> str:
+        """Publish a task by way of the outbox, once the schema is there; returns its id."""
+        sealed = seal(submit, **{"task_id": new_id("task"), **envelope})
+        eventually(lambda: self._post(sealed), 60)
+        assert sealed.task_id is not None
+        return sealed.task_id
+
+    def send(self, message: Any, task_id: str) -> None:
+        """Send a command about a task."""
+        self._post(seal(message, task_id=task_id))
+
+    def _post(self, envelope: Any) -> bool:
+        with self.database.begin() as uow:
+            Outbox().post(uow, envelope)
+        return True
+
+    def head(self, task_id: str) -> TaskHead | None:
+        """The task's head."""
+        with self.database.begin() as uow:
+            return uow.tasks.head(task_id, lock=False)
+
+    def ended(self, *task_ids: str, timeout_s: float = 60) -> list[TaskHead]:
+        """The heads of tasks, once all of them have ended."""
+
+        def all_ended() -> list[TaskHead] | None:
+            heads = [self.head(task_id) for task_id in task_ids]
+            return [h for h in heads if h] if all(h and h.outcome for h in heads) else None
+
+        try:
+            return eventually(all_ended, timeout_s) or []
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {[self.head(t) for t in task_ids][:3]}\n{self.logs()}") from None
+
+    def steps(self, task_id: str) -> list[StepSummary]:
+        """The task's steps."""
+        with self.database.begin() as uow:
+            return uow.steps.for_task(task_id)
+
+    def logs(self, lines: int = 15) -> str:
+        """The ends of the services' logs."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"--- {log.name}\n" + "\n".join(log.read_text().splitlines()[-lines:]) for log in logs)
+
+
+@contextmanager
+def deployed(
+    servers: Servers, database_url: str, amqp_url: str, bucket: str, folder: Path, *services: str, **variables: str
+) -> Iterator[Deployment]:
+    """A deployment for the time of a ``with`` block."""
+    deployment = Deployment(servers, database_url, amqp_url, bucket, folder)
+    try:
+        deployment.start(*services, **variables)
+        yield deployment
+    finally:
+        deployment.stop()
