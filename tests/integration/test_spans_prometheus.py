@@ -79,13 +79,13 @@ def test_prometheus_reads_what_a_service_serves(telemetry: Telemetry, prometheus
     wait_until(lambda: value(prometheus, "up") == 1, 30)
     telemetry.metrics.task_ended("succeeded", "checks_passed")
     for seconds in (0.2, 0.2, 4.0):
-        telemetry.metrics.step_ended("ok", "shell", seconds)
-    wait_until(lambda: value(prometheus, "sum(longstride_steps_total)") == 3, 30)
+        telemetry.metrics.phase_ended("execute", "ok", seconds)
+    wait_until(lambda: value(prometheus, "sum(longstride_step_duration_seconds_count)") == 3, 30)
     assert value(prometheus, 'longstride_tasks_ended_total{longstride_outcome="succeeded"}') == 1
     median = value(prometheus, "histogram_quantile(0.5, sum by (le) (longstride_step_duration_seconds_bucket))")
     assert median is not None
     assert 0.1 < median <= 0.25
-    telemetry.metrics.dead_letter("planner")  # its series was born at 0: the first event is an increase
-    wait_until(lambda: query(prometheus, 'ALERTS{alertname="LongstrideDeadLetters", alertstate="firing"}'), 30)
-    (alert,) = query(prometheus, 'ALERTS{alertname="LongstrideDeadLetters"}')
-    assert alert["metric"]["messaging_destination_name"] == "planner"
+    telemetry.metrics.attempts_reaped("execute", "given_up")  # its series was born at 0: the first event is an increase
+    wait_until(lambda: query(prometheus, 'ALERTS{alertname="LongstrideGivenUp", alertstate="firing"}'), 30)
+    (alert,) = query(prometheus, 'ALERTS{alertname="LongstrideGivenUp"}')
+    assert alert["metric"]["longstride_phase"] == "execute"

@@ -105,7 +105,8 @@ def test_a_task_s_tree_from_the_database(telemetry: Telemetry, database: Databas
     class Delivery:
         queue = "longstride.planner"
 
-    handler_spans(telemetry, "planner")(handle)(envelope, envelope.message(), None, Delivery())
+    with database.begin() as uow:
+        handler_spans(telemetry, "planner")(handle)(envelope, envelope.message(), uow, Delivery())
     root("task_1", session_id="session_1", tenant="default")  # again, as after a rolled-back transaction
     assert telemetry.flush(10)
     tree = build(stored(database))

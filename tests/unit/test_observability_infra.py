@@ -35,13 +35,12 @@ def exported() -> dict[str, set[str]]:
         [PrometheusMetricReader(registry=registry, scope_info_enabled=False)], shutdown_on_exit=False
     )
     metrics = Metrics(provider.get_meter("test"), lambda: {"OTLP": 1})
-    metrics.task_ended("succeeded", "checks_passed")
-    metrics.step_ended("ok", "shell", 1.0)
+    metrics.step_ended("ok")
+    metrics.phase_ended("execute", "ok", 1.0)
     metrics.model_call("builtin", 1, 1)
     metrics.waited("planner", "generated", 1.0)
-    metrics.outbox_backlog(1)
-    metrics.attempt_reaped("execute", "poison")
-    metrics.dead_letter("planner")
+    metrics.outbox(1, 1.0)
+    metrics.dead_letters(1)
     found: dict[str, set[str]] = {"up": {"job", "instance", "service"}}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:

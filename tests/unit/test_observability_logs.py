@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.observability import logs, names
@@ -121,6 +121,7 @@ def test_a_json_line_names_trace_and_span() -> None:
     assert line["span_id"] == "00000000000000cd"
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_makes_two_lines_or_steers_a_terminal(text: str) -> None:
     line = LogLine(AT, "INFO", "x", text, fields={"queue": text})

@@ -3,23 +3,27 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.envelope import Envelope, seal
-from longstride.contracts.flow import FLOW
+from longstride.contracts.flow import FLOW, Service
 from longstride.contracts.ids import derived_id
-from longstride.contracts.v1.action import Action
+from longstride.contracts.model import Contract
+from longstride.contracts.v1.action import Action, Observation, Usage
 from longstride.contracts.v1.commands import ExecuteAction, Generate, Sampling, SubmitTask
 from longstride.contracts.v1.context import ContextHead
 from longstride.contracts.v1.events import ActionExecuted, Generated, PolicyPublished, TaskEnded
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.observability import logs, names, trace_family
 from longstride.observability.edges import Edge, expected_edges, observed_edges
+from longstride.observability.metering import count
 from longstride.observability.middleware import handler_spans, work_spans
 from longstride.observability.propagation import parent_for, stamped
 from longstride.observability.publishing import published
@@ -45,6 +49,20 @@ class Delivery:
     queue: str
 
 
+class Unit:
+    """As ``storage.unit_of_work.UnitOfWork``: what is asked for happens after the commit alone."""
+
+    def __init__(self) -> None:
+        self._after_commit: list[Callable[[], None]] = []
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        self._after_commit.append(callback)
+
+    def commit(self) -> None:
+        for callback in self._after_commit:
+            callback()
+
+
 @dataclass
 class Held:
     """As ``messaging.lease.HeldLease``."""
@@ -61,7 +79,7 @@ def store() -> MemorySpans:
 def planner(store: MemorySpans) -> Iterator[Telemetry]:
     top = logging.getLogger()
     before, level = list(top.handlers), top.level
-    telemetry = setup("planner", TelemetrySettings(otlp_endpoint=None, metrics_port=None), writer=store)
+    telemetry = setup("planner", TelemetrySettings(otlp_endpoint=None, metrics_port=0), writer=store)
     yield telemetry
     telemetry.shutdown(1)
     top.handlers[:] = before
@@ -92,7 +110,7 @@ def test_a_handled_message_is_a_consumer_span_under_its_task_s_root(planner: Tel
         return "done"
 
     assert (
-        handler_spans(planner, "planner")(handle)(envelope, envelope.message(), None, Delivery("longstride.planner"))
+        handler_spans(planner, "planner")(handle)(envelope, envelope.message(), Unit(), Delivery("longstride.planner"))
         == "done"
     )
     assert planner.flush(10)
@@ -165,7 +183,7 @@ def test_a_failing_handler_fails_its_span_and_the_error_goes_on(planner: Telemet
 
     envelope = seal(GENERATE, task_id="task_1")
     with pytest.raises(LookupError):
-        handler_spans(planner, "planner")(handle)(envelope, GENERATE, None, Delivery("q"))
+        handler_spans(planner, "planner")(handle)(envelope, GENERATE, Unit(), Delivery("q"))
     assert planner.flush(10)
     assert store.all()[0].status_detail == "LookupError: there is no task"
 
@@ -177,7 +195,7 @@ def test_a_submission_without_a_task_id_is_already_in_its_trace() -> None:
 
 def test_a_client_s_own_trace_is_linked_and_not_joined(planner: Telemetry, store: MemorySpans) -> None:
     submit = seal(SubmitTask(instruction="count"), task_id="task_1", traceparent=CLIENT)
-    handler_spans(planner, "planner")(lambda *_: None)(submit, submit.message(), None, Delivery("longstride.planner"))
+    handler_spans(planner, "planner")(lambda *_: None)(submit, submit.message(), Unit(), Delivery("longstride.planner"))
     assert planner.flush(10)
     (process,) = store.all()
     assert process.trace_id == f"{trace_family.root('task_1').trace_id:032x}"
@@ -220,6 +238,90 @@ def test_a_publication_is_a_producer_span_under_its_maker(planner: Telemetry, st
     assert (lost.status, lost.status_detail) == ("error", "unroutable")
 
 
+# --- numbers -------------------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """As ``Metrics``; keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *about: self.told.append((name, *about))
+
+
+USAGE = Usage(input_tokens=512, output_tokens=40, wall_ms=250)
+
+
+@pytest.mark.parametrize(
+    ("consumer", "message", "attempt", "told"),
+    [
+        (
+            "planner",
+            Generated(step=1, text="", policy="builtin", usage=USAGE),
+            1,
+            [
+                ("phase_ended", "generate", "ok", 0.25),
+                ("model_call", "builtin", 512, 40),
+                ("attempts_reaped", "generate", "retried", 0),
+            ],
+        ),
+        (
+            "planner",
+            Generated(step=1, text="", policy="builtin", format_error="not JSON"),
+            3,
+            [
+                ("step_ended", "format_error"),
+                ("phase_ended", "generate", "format_error", 0),
+                ("model_call", "builtin", 0, 0),
+                ("attempts_reaped", "generate", "retried", 2),
+            ],
+        ),
+        (
+            "planner",
+            ActionExecuted(step=1, observation=Observation(status="timeout", text=""), usage=USAGE),
+            1,
+            [
+                ("step_ended", "timeout"),
+                ("phase_ended", "execute", "timeout", 0.25),
+                ("attempts_reaped", "execute", "retried", 0),
+            ],
+        ),
+        ("planner", ActionExecuted(step=1, error="4 workers died"), 4, [("attempts_reaped", "execute", "given_up", 4)]),
+        ("planner", ActionExecuted(step=1, needs_review=True), 1, [("attempts_reaped", "execute", "review", 1)]),
+        ("telemetry", TaskEnded(outcome="failed", reason="stuck"), 1, [("task_ended", "failed", "stuck")]),
+        ("planner", TaskEnded(outcome="failed", reason="stuck"), 1, []),
+    ],
+)
+def test_a_message_counts_once_at_the_one_who_commits_it(
+    consumer: Service, message: Contract, attempt: int, told: list[tuple[object, ...]]
+) -> None:
+    counted = Counted()
+    count(counted, consumer, seal(message, task_id="task_1", attempt=attempt), message)  # type: ignore[arg-type]
+    assert counted.told == told
+
+
+def test_nothing_is_counted_before_the_commit(planner: Telemetry) -> None:
+    message = Generated(step=1, text="", policy="builtin", usage=USAGE)
+    rolled_back, committed = Unit(), Unit()
+    for unit in (rolled_back, committed):
+        handler_spans(planner, "planner")(lambda *_: None)(
+            seal(message, task_id="task_1"), message, unit, Delivery("q")
+        )
+    assert tokens(planner) == 0
+    committed.commit()
+    assert tokens(planner) == 552
+
+
+def tokens(telemetry: Telemetry) -> float:
+    """Those that ``/metrics`` tells of."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{telemetry.port}/metrics", timeout=10) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        samples = [sample for family in families for sample in family.samples]
+    return sum(sample.value for sample in samples if sample.name == "gen_ai_client_token_usage_sum")
+
+
 # --- edges ---------------------------------------------------------------------------------------------------------
 
 
@@ -258,11 +360,11 @@ def play(planner: Telemetry) -> None:
     think = work_spans(worker, "model-worker")(work(Generated(step=1, text="", policy="scripted")))  # type: ignore[arg-type]
     act = work_spans(executor, "tool-executor")(work(ActionExecuted(step=1)))  # type: ignore[arg-type]
     submit = seal(SubmitTask(instruction="count"), task_id="task_1")
-    decider(submit, submit.message(), None, Delivery("longstride.planner"))
+    decider(submit, submit.message(), Unit(), Delivery("longstride.planner"))
     think(onward[-1], onward[-1].message(), Held(onward[-1]))
-    decider(onward[-1], onward[-1].message(), None, Delivery("longstride.planner"))
+    decider(onward[-1], onward[-1].message(), Unit(), Delivery("longstride.planner"))
     act(onward[-1], onward[-1].message(), Held(onward[-1]))
-    decider(onward[-1], onward[-1].message(), None, Delivery("longstride.planner"))
+    decider(onward[-1], onward[-1].message(), Unit(), Delivery("longstride.planner"))
 
 
 def test_a_step_through_three_services_proves_its_edges(planner: Telemetry, store: MemorySpans) -> None:
@@ -309,7 +411,7 @@ def test_a_role_speaks_for_a_part_inside_another_service(planner: Telemetry, sto
     work_spans(planner.beside("model-worker"), "trainer")(lambda *_: None)(update, update.message(), Held(update))
     with planner.activate(), span(names.DECIDE):
         expire = stamped(seal(ExpireTask(), task_id="task_1"))
-    handler_spans(planner, "planner")(lambda *_: None)(expire, expire.message(), None, Delivery("longstride.planner"))
+    handler_spans(planner, "planner")(lambda *_: None)(expire, expire.message(), Unit(), Delivery("longstride.planner"))
     assert planner.flush(10)
     assert observed_edges(store.all()) == {
         Edge("telemetry", "update_policy", "trainer"),

@@ -13,6 +13,10 @@ from longstride.observability.redact import REDACTED, Redactor, is_secret_name
 redact = Redactor()
 ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
+TRIGGER = re.compile(
+    "(?i)passw|passphrase|secret|credential|key|token|cookie|bearer|authorization|hf|a[ksri][iods]a|aiza|eyj|xox"
+)
+
 
 def of(alphabet: str, least: int, most: int) -> st.SearchStrategy[str]:
     return st.text(alphabet, min_size=least, max_size=most)
@@ -37,34 +41,40 @@ AROUND = st.text(st.characters(blacklist_categories=["Cs"]), max_size=40)
 BOUNDARY = st.sampled_from([" ", "\n", "\t", ", ", "; ", "(", "[", ">"])
 
 
+@settings(deadline=None)
 @given(AROUND, BOUNDARY, SHAPED, AROUND)
 def test_tokens_of_a_known_shape_go(before: str, gap: str, secret: str, after: str) -> None:
     assert secret not in redact(f"{before}{gap}{secret} {after}")
 
 
+@settings(deadline=None)
 @given(AROUND, BOUNDARY, NAMES, st.sampled_from(["=", ": ", " = ", ":"]), VALUE, AROUND)
 def test_values_beside_a_telling_name_go(before: str, gap: str, name: str, sep: str, secret: str, after: str) -> None:
     text = redact(f"{before}{gap}{name}{sep}{secret} {after}")
     assert text.count(secret) <= (before + after + name).count(secret) + REDACTED.count(secret)
 
 
+@settings(deadline=None)
 @given(NAMES, st.text(min_size=6, max_size=40))
 def test_json_stays_json_without_them(name: str, secret: str) -> None:
     wire = json.dumps({"a": 1, name: secret, "b": [1, 2]})
     assert json.loads(redact(wire)) == {"a": 1, name: REDACTED, "b": [1, 2]}
 
 
+@settings(deadline=None)
 @given(NAMES, of(ALNUM + " ", 6, 30))
 def test_json_in_json(name: str, secret: str) -> None:
     wire = json.dumps({"log": json.dumps({name: secret, "n": 1})})
     assert json.loads(json.loads(redact(wire))["log"]) == {name: REDACTED, "n": 1}
 
 
-@given(of(ALNUM, 1, 10), of(ALNUM + "-._~!$&'()*+,;=:@%", 6, 30), of(ALNUM, 1, 20))
+@settings(deadline=None)
+@given(of(ALNUM, 1, 10), of(ALNUM + "-._~!$&'()*+,;=:@%", 6, 30), of("bdfgh.-0123456789", 1, 20))
 def test_passwords_in_urls_go_and_the_rest_stays(user: str, password: str, host: str) -> None:
     assert redact(f"amqp://{user}:{password}@{host}:5672/vhost") == f"amqp://{user}:{REDACTED}@{host}:5672/vhost"
 
 
+@settings(deadline=None)
 @given(of(ALNUM + "-._~+/", 10, 60))
 def test_bearer_tokens_go(token: str) -> None:
     assert redact(f"Authorization: Bearer {token}") == f"Authorization: {REDACTED}"
@@ -74,6 +84,7 @@ def test_bearer_tokens_go(token: str) -> None:
     )
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["S3_SECRET_KEY", "OPENAI_API_KEY", "PGPASSWORD", "DB_PASSWORD"]), of(ALNUM, 8, 40)
@@ -86,21 +97,19 @@ def test_values_of_secret_variables_go_wherever_they_stand(environment: dict[str
     assert not any(f"<{value}>" in text for value in secrets.values())
 
 
-@settings(max_examples=300)
+@settings(deadline=None)
 @given(st.one_of(AROUND, st.tuples(AROUND, NAMES, st.sampled_from("=: "), VALUE, SHAPED).map("".join)))
 def test_again_changes_nothing(text: str) -> None:
     once = redact(text)
     assert redact(once) == once
 
 
+@settings(deadline=None)
 @given(st.text("abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789.,()[]äß→\n", max_size=300))
 def test_prose_without_a_trigger_stays(text: str) -> None:
-    ordinary = re.sub(
-        "(?i)passw|passphrase|secret|credential|key|token|cookie|bearer|authorization|hf|akia|asia|aroa|aida|aiza|eyj|xox",
-        "",
-        text,
-    )
-    assert redact(ordinary) == ordinary
+    while TRIGGER.search(text):
+        text = TRIGGER.sub("", text)
+    assert redact(text) == text
 
 
 @pytest.mark.parametrize(

@@ -320,9 +320,8 @@ def test_otlp_carries_metrics(start: Start, receiver: OtlpReceiver) -> None:
     telemetry.metrics.model_call("builtin", 512, 40)
     wait_until(lambda: {"longstride.tasks.ended", "gen_ai.client.token.usage"} <= {m.name for _, m in receiver.metrics})
     ended = next(metric for _, metric in receiver.metrics if metric.name == "longstride.tasks.ended")
-    (point,) = ended.sum.data_points
-    assert point.as_int == 1
-    assert attributes(point.attributes) == {"longstride.outcome": "succeeded", "longstride.reason": "checks_passed"}
+    counts = {frozenset(attributes(point.attributes).values()): point.as_int for point in ended.sum.data_points}
+    assert counts[frozenset({"succeeded", "checks_passed"})] == 1
 
 
 def test_otlp_carries_log_lines_with_their_span_but_never_its_own_failures(

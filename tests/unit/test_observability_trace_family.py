@@ -1,7 +1,7 @@
 """Ids of a task's traces: reproducible, told apart, and W3C's."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -12,6 +12,7 @@ TASKS = st.text(min_size=1, max_size=60)
 SEGMENTS = st.integers(0, trace_family.MAX_SEGMENT)
 
 
+@settings(deadline=None)
 @given(TASKS, SEGMENTS)
 def test_a_segment_is_read_back_from_any_of_its_spans(task: str, segment: int) -> None:
     root = trace_family.root(task, segment)
@@ -20,6 +21,7 @@ def test_a_segment_is_read_back_from_any_of_its_spans(task: str, segment: int) -
     assert trace_family.root_beside(task, inside) == root
 
 
+@settings(deadline=None)
 @given(TASKS, TASKS, SEGMENTS, SEGMENTS)
 def test_no_two_segments_share_a_trace(task: str, other: str, segment: int, another: int) -> None:
     same = (task, segment) == (other, another)
@@ -46,6 +48,7 @@ def test_a_segment_out_of_range_is_refused(segment: int) -> None:
         trace_family.root("task_1", segment)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.integers(0, 255))
 def test_traceparents_are_opentelemetry_s(trace_id: int, span_id: int, flags: int) -> None:
     ref = SpanRef(trace_id, span_id, flags)

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longstride.observability import names
@@ -143,6 +143,7 @@ def test_no_spans_is_an_error_that_says_why() -> None:
 IDS = st.sampled_from("abcdef")
 
 
+@settings(deadline=None)
 @given(st.dictionaries(IDS, st.tuples(st.one_of(st.none(), IDS, st.just("lost")), st.integers(0, 9)), min_size=1))
 def test_every_span_is_in_the_tree_once_whatever_its_parent_says(shape: dict[str, tuple[str | None, int]]) -> None:
     """Circles included, which only corrupt data has."""
@@ -204,6 +205,7 @@ def test_a_failed_call_is_never_joined() -> None:
     assert len(render(build([marker(), *sends])).splitlines()) == 8
 
 
+@settings(deadline=None)
 @given(st.integers(20, 200), st.text(max_size=300))
 def test_no_line_is_longer_than_the_width_or_steers_the_terminal(width: int, text: str) -> None:
     spans = [marker(), span("a", name=text, status="error", status_detail=text, attributes={names.STATUS: text})]

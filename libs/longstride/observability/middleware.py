@@ -3,18 +3,26 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Protocol, TypeVar
 
 from longstride.contracts.envelope import Envelope
 from longstride.contracts.flow import Service, rows_for
 from longstride.observability import names
 from longstride.observability.context import bind
+from longstride.observability.metering import count
 from longstride.observability.propagation import parent_for, stamped, task_of
 from longstride.observability.setup import Telemetry
 from longstride.observability.spans import span
 
 Result = TypeVar("Result")
+
+
+class Unit(Protocol):
+    """What ``storage`` calls a unit of work: one open transaction."""
+
+    def after_commit(self, callback: Callable[[], None], /) -> None:
+        """Call it once the transaction has committed, never otherwise."""
 
 
 class Held(Protocol):
@@ -24,11 +32,13 @@ class Held(Protocol):
 
 
 def handler_spans(telemetry: Telemetry, consumer: Service) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Middleware of a ``Dispatcher``. The handler gets the envelope stamped with the span, so that what follows from it links here."""
+    """Middleware of a ``Dispatcher``. The handler gets the envelope stamped with the span, so that what follows from it links
+    here; what the message means in numbers is counted once its transaction has committed."""
 
     def layer(handler: Callable[..., Result]) -> Callable[..., Result]:
         @wraps(handler)
-        def handle(envelope: Envelope, message: Any, uow: Any, delivery: Any) -> Result:
+        def handle(envelope: Envelope, message: Any, uow: Unit, delivery: Any) -> Result:
+            uow.after_commit(partial(count, telemetry.metrics, consumer, envelope, message))
             with processing(telemetry, consumer, envelope, message, delivery.queue):
                 return handler(stamped(envelope), message, uow, delivery)
 
