@@ -1,5 +1,6 @@
 """LISTEN: being woken when another process has committed something. A hint; polling is right without it."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,14 +23,15 @@ class Listener:
         """Whether somebody notified within ``timeout_s``; any number of notifications wakes once.
 
         Also ``True`` after each new connection, since notifications may have been missed before it. While PostgreSQL is
-        away it returns ``False``, after the connection attempt's time at the most.
+        away it returns ``False`` after ``timeout_s``, too; when the connection breaks, at once.
         """
-        try:
-            if self._connection is None:
-                self._connect()
+        if self._connection is None:
+            if self._connect():
                 return True
-            assert self._connection is not None
-            return any(self._connection.notifies(timeout=timeout_s, stop_after=1))
+            time.sleep(timeout_s)
+            return False
+        try:
+            return any(True for _ in self._connection.notifies(timeout=timeout_s, stop_after=1))
         except psycopg.OperationalError:
             self.close()
             return False
@@ -40,12 +42,16 @@ class Listener:
             self._connection.close()
             self._connection = None
 
-    def _connect(self) -> None:
-        connection = psycopg.connect(
-            self._url, autocommit=True, connect_timeout=5, application_name="longstride-listener"
-        )
-        self._connection = connection
-        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+    def _connect(self) -> bool:
+        listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
+        try:
+            self._connection = psycopg.connect(
+                self._url, autocommit=True, connect_timeout=5, application_name="longstride-listener"
+            )
+            self._connection.execute(listen)
+        except psycopg.OperationalError:
+            self.close()
+        return self._connection is not None
 
 
 @contextmanager
