@@ -240,12 +240,12 @@ def test_clocks_that_disagree_give_no_negative_time() -> None:
 
 
 @pytest.mark.parametrize("shape", ["flat", "deep"])
-def test_fifty_thousand_spans_take_seconds(shape: str) -> None:
-    parents = ["root" if shape == "flat" or n == 0 else f"s{n - 1}" for n in range(50_000)]
+def test_twenty_thousand_spans_take_a_second_or_so(shape: str) -> None:
+    parents = ["root" if shape == "flat" or n == 0 else f"s{n - 1}" for n in range(20_000)]
     spans = [marker(), *(span(f"s{n}", parent, at=n, step=n // 5) for n, parent in enumerate(parents))]
     started = time.process_time()
     tree = build(spans)
-    assert sum(1 for _ in tree.walk()) == 50_001
+    assert sum(1 for _ in tree.walk()) == 20_001
     if shape == "flat":
         assert len(render(tree).splitlines()) < 200
-    assert time.process_time() - started < 20  # linear: about 1 s
+    assert time.process_time() - started < 10  # linear: below 1 s; quadratic: minutes
