@@ -33,7 +33,7 @@ class Newcomer:
 
     def script(self, name: str, lines: list[dict[str, Any]]) -> str:
         path = self.folder / f"{name}.json"
-        path.write_text(json.dumps({"version": 1, "lines": lines}))
+        path.write_text(json.dumps({"version": 1, "lines": lines, "then": "repeat"}))
         return f"scripted:{path}"
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
@@ -132,3 +132,52 @@ def test_a_taken_home_and_a_broken_one_are_sentences(newcomer: Newcomer) -> None
     assert (code, out) == (3, "")
     assert "the embedded stack did not start" in err
     assert "Traceback" not in err
+
+
+def demo_tasks(someone: Newcomer) -> Path:
+    """A list of the demo's form, for a policy that needs no weights."""
+    tasks = someone.folder / "tasks.json"
+    orders = {"path": "shop/orders.csv", "file": "orders.csv"}
+    body = {"instruction": "Add up amount.", "policy": someone.policy, "inputs": [orders]}
+    tasks.write_text(json.dumps([body | {"checks": [{"kind": "answer", "number": n}]} for n in (6.5, 7)]))
+    return tasks
+
+
+def test_the_demo_shows_everything_and_leaves_nothing_running(newcomer: Newcomer) -> None:
+    home = newcomer.folder / "demo"
+    code, out, err = newcomer.longstride("demo", "--tasks", str(demo_tasks(newcomer)), "--home", str(home))
+    assert code == 1, err  # the second task's check cannot pass
+    assert out.count("2 ↻ python") == 2
+    assert "answer 6.5 · reward 1.00" in out
+    assert "reward 0.00" in out
+    table = [
+        line.split()
+        for line in out.splitlines()
+        if line[8:11] == "   " and line[11:].startswith(("succeeded", "failed"))
+    ]
+    assert [(row[1], row[3]) for row in table] == [("succeeded", "1.00"), ("failed", "0.00")]
+    assert "execute_tool python" in out
+    assert f"artifacts {home}/artifacts/session_" in out
+    assert f"LONGSTRIDE_HOME=demo longstride show {table[0][0]}" in out
+    assert EmbeddedStack(home).running() is None
+
+
+def test_the_demo_leaves_a_folder_alone_that_is_not_its_own(newcomer: Newcomer) -> None:
+    mine = newcomer.folder / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    code, _, err = newcomer.longstride("demo", "--tasks", str(demo_tasks(newcomer)), "--home", str(mine))
+    assert (code, "is left alone" in err) == (1, True)
+    assert (mine / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [(None, "cannot be read"), ("{", "is not a list of tasks"), ('[{"instruction": ""}]', "instruction: ")],
+)
+def test_a_demo_without_a_sound_list_of_tasks_says_so(newcomer: Newcomer, text: str | None, told: str) -> None:
+    tasks = newcomer.folder / "list.json"
+    if text is not None:
+        tasks.write_text(text)
+    code, _, err = newcomer.longstride("demo", "--tasks", str(tasks))
+    assert (code, told in err) == (2, True), err

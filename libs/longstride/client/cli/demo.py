@@ -25,6 +25,7 @@ from longstride.client.health import examine
 from longstride.client.input_files import InputFiles
 from longstride.client.screen import units
 from longstride.client.screen.console import cell, err, say, show
+from longstride.client.screen.program import program, relative
 from longstride.client.screen.table import table
 from longstride.client.settings import ClientSettings
 from longstride.client.settings import load as load_settings
@@ -48,7 +49,9 @@ def demo(
     home: Annotated[
         Path | None, typer.Option("--home", metavar="DIR", help="The demo's own folder (.longstride/demo), made anew.")
     ] = None,
-    policy: Annotated[str, typer.Option("--policy", "-p", metavar="NAME", help="Who thinks.")] = "builtin",
+    policy: Annotated[
+        str | None, typer.Option("--policy", "-p", metavar="NAME", help="Who thinks, instead of the tasks' own.")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running.")] = False,
     json: JsonLines = False,
 ) -> None:
@@ -118,7 +121,7 @@ def _clear(home: Path) -> None:
 
 
 def _carry_out(
-    deployment: Deployment, wanted: list[DemoTask], policy: str, json: bool
+    deployment: Deployment, wanted: list[DemoTask], policy: str | None, json: bool
 ) -> tuple[list[TaskHead], list[TaskEnded]]:
     ends: list[TaskEnded] = []
     heads: list[TaskHead] = []
@@ -133,10 +136,11 @@ def _carry_out(
     return heads, ends
 
 
-def _submit(deployment: Deployment, task: DemoTask, policy: str, session: str) -> SubmitTask:
+def _submit(deployment: Deployment, task: DemoTask, policy: str | None, session: str) -> SubmitTask:
     files = InputFiles(deployment.artifacts, session, SandboxLimits().disk_mb)
     inputs = files.of([f"{file}:{path}" for file, path in task.inputs])
-    return SubmitTask.model_validate({"policy": policy, **task.fields, "inputs": inputs})
+    chosen = {"policy": policy} if policy else {}
+    return SubmitTask.model_validate({**task.fields, **chosen, "inputs": inputs})
 
 
 def _summary(deployment: Deployment, heads: list[TaskHead], ends: list[TaskEnded], took_s: float) -> None:
@@ -144,7 +148,7 @@ def _summary(deployment: Deployment, heads: list[TaskHead], ends: list[TaskEnded
     head = _most_telling(deployment, heads)
     spans = _whole_trace(deployment, head)
     if spans:
-        show(Text(f"The trace of {units.short(head.id)}:", "strong"))
+        show(Text(f"\nThe trace of {units.short(head.id)}:", "strong"))
         draw(spans)
     show(Text())
     show(Text.assemble(("artifacts ", "faint"), deployment.where(heads[0].session_id)))
@@ -190,17 +194,11 @@ def _whole_trace(deployment: Deployment, head: TaskHead) -> list[SpanRecord]:
 
 def _next_steps(settings: ClientSettings, heads: list[TaskHead], keep: bool) -> None:
     name = units.short(heads[0].id)
-    prefix = f"LONGSTRIDE_HOME={_relative(settings.home)}"
+    prefix = f"LONGSTRIDE_HOME={relative(settings.home)} {program()}"
     state = "runs on" if keep else "has stopped; these start it again"
     show(Text(f"\nTo look again (the stack {state}):", "strong"))
     for command in (f"show {name}", f"trace {name}", f"fork {name} --at 1", "tasks", "down"):
-        show(f"  {prefix} longstride {command}")
+        show(f"  {prefix} {command}")
     show(Text("\nA task of your own:", "strong"))
-    show('  longstride run "What is the total of amount in orders.csv?" --input orders.csv --expect-number 1234.5')
-
-
-def _relative(home: Path) -> str:
-    try:
-        return f"./{home.relative_to(Path.cwd())}"
-    except ValueError:
-        return str(home)
+    orders = relative(EXAMPLES.parent / "shop" / "orders.csv")
+    show(f'  {program()} run "Find the highest amount in orders.csv." --input {orders}')

@@ -14,6 +14,7 @@ from longstride.client.port import TaskHandle
 from longstride.client.screen import units
 from longstride.client.screen.console import out, say, show, show_json_line
 from longstride.client.screen.live import LiveView
+from longstride.client.screen.program import program
 from longstride.contracts.v1.events import TaskEnded
 
 
@@ -58,7 +59,8 @@ def wait(handles: Sequence[TaskHandle], *, json: bool) -> list[TaskEnded]:
 def detach(task_ids: Sequence[str]) -> NoReturn:
     """The person has seen enough."""
     names = " ".join(units.short(task_id) for task_id in task_ids)
-    say(f"detached; it goes on. longstride watch {names}   longstride cancel {names}")
+    ending = f"   {program()} cancel {names}" if len(task_ids) == 1 else ""
+    say(f"detached; it goes on. {program()} watch {names}{ending}")
     raise typer.Exit(exit_codes.DETACHED)
 
 
@@ -66,4 +68,4 @@ def suggest(task_id: str) -> None:
     """What one may want to do next; only where a person reads along."""
     if out().is_terminal:
         name = units.short(task_id)
-        say(f"\nlongstride show {name}   longstride trace {name}   longstride artifacts {name}")
+        say("\n" + "   ".join(f"{program()} {look} {name}" for look in ("show", "trace", "artifacts")))
