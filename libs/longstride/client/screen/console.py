@@ -59,9 +59,10 @@ def complain(sentence: str) -> None:
 
 
 def show(*parts: Any) -> None:
-    """Print rich renderables, or strings as they are."""
+    """Print rich renderables, or strings as they are. Lines are not broken, so that paths can be copied; tables fit."""
     for part in parts:
-        out().print(Text(safe(part)) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))
+        shown = Text(safe(part)) if isinstance(part, str) else part
+        out().print(shown, soft_wrap=isinstance(shown, Text))
 
 
 def show_json(value: Any) -> None:
