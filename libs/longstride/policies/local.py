@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ class LocalPolicy:
         self.context_window = context_window or int(model.config.max_position_embeddings)
         self._ends = _end_ids(model, tokenizer)
         self._takes_system = _takes_system(tokenizer)
+        # transformers 5.24 renamed the argument.
+        self._cache_argument = "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
 
     @classmethod
     def load(cls, path: Path, name: str) -> "LocalPolicy":
@@ -109,17 +112,20 @@ class LocalPolicy:
 
     @torch.inference_mode()
     def _decode(self, prompt: list[int], dice: Dice, room: int, deadline: float) -> tuple[list[int], list[float]]:
+        from transformers import DynamicCache
+
         ids: list[int] = []
         logprobs: list[float] = []
-        cache, piece = None, torch.tensor([prompt], device=self._model.device)
+        cache = {self._cache_argument: DynamicCache(config=self._model.config)}
+        piece = torch.tensor([prompt], device=self._model.device)
         while len(ids) < room and not (ids and ids[-1] in self._ends):
             if time.monotonic() > deadline:
                 raise PolicyTimeout(f"{self.name} did not end its answer in time; it wrote {len(ids)} tokens")
-            out = self._model(input_ids=piece, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            out = self._model(input_ids=piece, use_cache=True, logits_to_keep=1, **cache)
             token, logprob = choose(out.logits[:, -1].float().cpu(), dice)
             ids.append(int(token))
             logprobs.append(float(logprob))
-            cache, piece = out.past_key_values, token[:, None].to(self._model.device)
+            piece = token[:, None].to(self._model.device)
         return ids, logprobs
 
     def _continuation(self, last: int, messages: Sequence[Message]) -> list[int]:
@@ -167,7 +173,7 @@ def _read(path: Path, settings: LocalSettings) -> tuple[Any, Any]:
         return model.to(device), tokenizer
     except ImportError as error:
         raise PolicyUnavailable(f"local:{path} needs a package more: {error}") from error
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:  # Broken files raise whatever their reader trips over.
         raise PolicyUnavailable(f"local:{path} cannot be loaded: {type(error).__name__}: {error}") from error
 
 

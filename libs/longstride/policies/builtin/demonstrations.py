@@ -44,7 +44,7 @@ class Expert:
     def demonstrate(self) -> Demonstration:
         """Play the episode in the simulator."""
         simulator, exchanges = Simulator(self.task.files), list[tuple[Action, Observation | None]]()
-        action = self._compute(f"Read {self._path}", self._first_plan())
+        action = self._compute("Read the table", self._first_plan())
         while action.tool != "submit" and len(exchanges) < MOST_TURNS:
             observation = simulator.call(action)
             exchanges.append((action, observation))
@@ -59,10 +59,10 @@ class Expert:
         if "KeyError" in seen:
             self._delimiter = ";"
             plan = ("read it with ;", "submit it")
-            return self._compute(f"No column {self.task.column}: the fields may be separated by ;", plan)
+            return self._compute("No such column: the fields may be separated by ;", plan)
         if action.tool == "search_files":
             self._path = seen.splitlines()[0]
-            return self._compute(f"It lies at {self._path}", None)
+            return self._compute("Found it", None)
         return _submit(seen.strip())
 
     def _compute(self, thought: str, plan: tuple[str, ...] | None) -> Action:
@@ -72,8 +72,8 @@ class Expert:
 
     def _search(self) -> Action:
         name = self._path.rpartition("/")[2]
-        plan = (f"search for {name}", "compute it again", "submit it")
-        thought = f"{self._path} is not here: search for it"
+        plan = ("find the file", "compute it again", "submit it")
+        thought = "The file is not here: search for it"
         return Action(tool="search_files", arguments={"pattern": name}, thought=thought, plan=plan)
 
     def _first_plan(self) -> tuple[str, ...]:

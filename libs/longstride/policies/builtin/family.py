@@ -183,15 +183,15 @@ def _columns(rng: random.Random) -> list[str]:
 
 def _column_name(rng: random.Random) -> str:
     shape = rng.random()
-    if shape < 0.35:
+    if shape < 0.4:
         return rng.choice(MEASURES)
-    if shape < 0.6:
+    if shape < 0.7:
         return f"{rng.choice(QUALIFIERS)}_{rng.choice(MEASURES)}"
     return _invented(rng)
 
 
 def _file_name(rng: random.Random) -> str:
-    stem = rng.choice(SUBJECTS) if rng.random() < 0.65 else _invented(rng)
+    stem = rng.choice(SUBJECTS) if rng.random() < 0.7 else _invented(rng)
     shape = rng.random()
     if shape < 0.25:
         stem = f"{stem}_{rng.choice(SUFFIXES)}"
@@ -209,7 +209,7 @@ def _invented(rng: random.Random) -> str:
     """A name that no vocabulary holds, so that it must be copied letter by letter."""
     syllables = [rng.choice("bcdfghjklmnprstvwz") + rng.choice("aeiou") for _ in range(rng.randint(2, 3))]
     name = "".join(syllables) + rng.choice(["", "", "n", "r", "x", "2", "7"])
-    return name if rng.random() < 0.7 else f"{name}_{rng.choice('abcdxyz')}{rng.randint(1, 9)}"
+    return name if rng.random() < 0.8 else f"{name}_{rng.randint(1, 9)}"
 
 
 def _rows(rng: random.Random, columns: Sequence[str]) -> list[list[str]]:

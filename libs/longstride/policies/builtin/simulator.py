@@ -85,6 +85,8 @@ class Simulator:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the program raises is its output
             return _failed(out, _traceback(error))
+        if " at 0x" in out.getvalue():
+            raise NotSimulated("an object as text")
         return Observation(status="ok", text=out.getvalue() or "(no output)", exit_code=0)
 
     def _open(self, path: object) -> io.StringIO:
@@ -92,7 +94,7 @@ class Simulator:
             raise NotSimulated(f"open({path!r})")
         clean = posixpath.normpath(path)
         if clean in self.files:
-            return io.StringIO(self.files[clean], newline=None)
+            return _File(self.files[clean], newline=None)
         if any(file.startswith(f"{clean}/") or clean.startswith(f"{file}/") for file in self.files):
             raise NotSimulated(f"open({path!r}), a directory")
         raise FileNotFoundError(2, "No such file or directory", path)
@@ -110,6 +112,13 @@ class Simulator:
         found = [*paths, *lines]
         more = [f"[{len(found) - _MOST_MATCHES} more matches]"] if len(found) > _MOST_MATCHES else []
         return Observation(status="ok", text="\n".join([*found[:_MOST_MATCHES], *more]) or "no match")
+
+
+class _File(io.StringIO):
+    """A file that must not be printed: a real one shows its name."""
+
+    def __repr__(self) -> str:
+        raise NotSimulated("a file as text")
 
 
 def _plain(path: str) -> bool:

@@ -41,13 +41,12 @@ MESSAGES = (
 )
 THOUGHTS = (
     *(
-        " is not here: search for it",
-        "No column ",
-        ": the fields may be separated by ;",
-        "It lies at ",
-        "That is the answer",
+        "Read the table",
+        "The file is not here: search for it",
+        "No such column: the fields may be separated by ;",
+        "Found it",
     ),
-    *("search for ", "compute the ", "compute it again", "submit it", "read it with ;", "Read ", "Try again"),
+    *("That is the answer", "compute the ", "compute it again", "find the file", "read it with ;", "submit it"),
 )
 
 
