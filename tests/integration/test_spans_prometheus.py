@@ -85,7 +85,7 @@ def test_prometheus_reads_what_a_service_serves(telemetry: Telemetry, prometheus
     median = value(prometheus, "histogram_quantile(0.5, sum by (le) (longstride_step_duration_seconds_bucket))")
     assert median is not None
     assert 0.1 < median <= 0.25
-    telemetry.metrics.attempts_reaped("execute", "given_up")  # its series was born at 0: the first event is an increase
+    telemetry.metrics.attempts_lost("execute", "given_up")  # its series was born at 0: the first event is an increase
     wait_until(lambda: query(prometheus, 'ALERTS{alertname="LongstrideGivenUp", alertstate="firing"}'), 30)
     (alert,) = query(prometheus, 'ALERTS{alertname="LongstrideGivenUp"}')
     assert alert["metric"]["longstride_phase"] == "execute"

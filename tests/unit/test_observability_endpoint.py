@@ -52,12 +52,13 @@ def test_every_number_is_served_under_the_name_that_alerts_use(telemetry: Teleme
     metrics.task_ended("succeeded", "checks_passed")
     metrics.step_ended("ok")
     metrics.phase_ended("execute", "ok", 0.3)
-    metrics.model_call("builtin", 512, 40)
+    metrics.model_call("builtin@7", 512, 40)
+    metrics.model_call("remote:https://user:password@host/v1", 1, 1)
     metrics.waited("planner", "generated", 0.02)
     metrics.waited("planner", "generated", -5)  # a stranger's clock
     metrics.outbox(7, 2.5)
     metrics.outbox(3, 1.5)
-    metrics.attempts_reaped("execute", "retried", 2)
+    metrics.attempts_lost("execute", "retried", 2)
     metrics.dead_letters(4)
     found = samples(telemetry)
     assert found["longstride_tasks_ended_total", frozenset({"succeeded", "checks_passed"})] == 2
@@ -67,11 +68,12 @@ def test_every_number_is_served_under_the_name_that_alerts_use(telemetry: Teleme
     assert found["longstride_step_duration_seconds_bucket", frozenset({"execute", "ok", "0.5"})] == 1
     assert found["gen_ai_client_token_usage_sum", frozenset({"builtin", "chat", "input"})] == 512
     assert found["gen_ai_client_token_usage_sum", frozenset({"builtin", "chat", "output"})] == 40
+    assert found["gen_ai_client_token_usage_sum", frozenset({"remote", "chat", "output"})] == 1
     assert found["longstride_queue_wait_seconds_count", frozenset({"planner", "generated"})] == 2
     assert found["longstride_queue_wait_seconds_sum", frozenset({"planner", "generated"})] == pytest.approx(0.02)
     assert found["longstride_outbox_backlog", frozenset()] == 3
     assert found["longstride_outbox_age_seconds", frozenset()] == 1.5
-    assert found["longstride_attempts_reaped_total", frozenset({"execute", "retried"})] == 2
+    assert found["longstride_attempts_lost_total", frozenset({"execute", "retried"})] == 2
     assert found["longstride_dead_letters", frozenset()] == 4
 
 
@@ -79,7 +81,7 @@ def test_what_alerts_watch_begins_at_zero(telemetry: Telemetry) -> None:
     """A series that is born with its first event shows no increase."""
     found = samples(telemetry)
     assert found["longstride_tasks_ended_total", frozenset({"failed", "infrastructure"})] == 0
-    assert found["longstride_attempts_reaped_total", frozenset({"execute", "given_up"})] == 0
+    assert found["longstride_attempts_lost_total", frozenset({"execute", "given_up"})] == 0
     assert found["longstride_telemetry_dropped_total", frozenset({"span store"})] == 0
 
 

@@ -131,6 +131,23 @@ def test_no_text_makes_two_lines_or_steers_a_terminal(text: str) -> None:
     assert json.loads(machine)["message"].encode("utf-8", "replace") == text.encode("utf-8", "replace")
 
 
+def test_threads_of_no_service_in_particular_name_the_process_s(out: io.StringIO) -> None:
+    logs.configure("INFO", "json", out, service="planner")
+    log.info("one")
+    with bind({names.SERVICE_NAME: "tool-executor"}):
+        log.info("two")
+    assert [json.loads(line)["service"] for line in out.getvalue().splitlines()] == ["planner", "tool-executor"]
+
+
+@pytest.mark.parametrize(("level", "heard"), [("INFO", False), ("DEBUG", True)])
+def test_libraries_that_tell_of_every_message_are_hushed(level: str, heard: bool, out: io.StringIO) -> None:
+    logs.configure(level, "json", out)
+    logging.getLogger("celery.worker.strategy").info("Task received")
+    assert bool(out.getvalue()) is heard
+    logging.getLogger("celery.worker").warning("lost the broker")
+    assert "lost the broker" in out.getvalue()
+
+
 def test_configuring_again_replaces(out: io.StringIO) -> None:
     first = io.StringIO()
     logs.configure("INFO", "json", first)

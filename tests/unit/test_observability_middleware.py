@@ -264,7 +264,7 @@ USAGE = Usage(input_tokens=512, output_tokens=40, wall_ms=250)
             [
                 ("phase_ended", "generate", "ok", 0.25),
                 ("model_call", "builtin", 512, 40),
-                ("attempts_reaped", "generate", "retried", 0),
+                ("attempts_lost", "generate", "retried", 0),
             ],
         ),
         (
@@ -275,7 +275,7 @@ USAGE = Usage(input_tokens=512, output_tokens=40, wall_ms=250)
                 ("step_ended", "format_error"),
                 ("phase_ended", "generate", "format_error", 0),
                 ("model_call", "builtin", 0, 0),
-                ("attempts_reaped", "generate", "retried", 2),
+                ("attempts_lost", "generate", "retried", 2),
             ],
         ),
         (
@@ -285,11 +285,11 @@ USAGE = Usage(input_tokens=512, output_tokens=40, wall_ms=250)
             [
                 ("step_ended", "timeout"),
                 ("phase_ended", "execute", "timeout", 0.25),
-                ("attempts_reaped", "execute", "retried", 0),
+                ("attempts_lost", "execute", "retried", 0),
             ],
         ),
-        ("planner", ActionExecuted(step=1, error="4 workers died"), 4, [("attempts_reaped", "execute", "given_up", 4)]),
-        ("planner", ActionExecuted(step=1, needs_review=True), 1, [("attempts_reaped", "execute", "review", 1)]),
+        ("planner", ActionExecuted(step=1, error="4 workers died"), 4, [("attempts_lost", "execute", "given_up", 4)]),
+        ("planner", ActionExecuted(step=1, needs_review=True), 1, [("attempts_lost", "execute", "review", 1)]),
         ("telemetry", TaskEnded(outcome="failed", reason="stuck"), 1, [("task_ended", "failed", "stuck")]),
         ("planner", TaskEnded(outcome="failed", reason="stuck"), 1, []),
     ],

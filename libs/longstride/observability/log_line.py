@@ -37,8 +37,10 @@ class LogLine:
         return {"logger": self.logger, **{key: _flat(value) for key, value in self.fields.items()}, **stack}
 
 
-def log_line(record: logging.LogRecord, redact: Redactor, traceparent: str | None) -> LogLine:
-    """A log record as a line; ``traceparent`` is the current span's."""
+def log_line(
+    record: logging.LogRecord, redact: Redactor, traceparent: str | None, service: str | None = None
+) -> LogLine:
+    """A log record as a line; ``traceparent`` is the current span's, ``service`` that of threads which work for none in particular."""
     extra = {key: value for key, value in record.__dict__.items() if key not in _ORDINARY}
     return LogLine(
         at_ns=int(record.created * 1e9),
@@ -46,9 +48,13 @@ def log_line(record: logging.LogRecord, redact: Redactor, traceparent: str | Non
         logger=record.name,
         message=redact(record.getMessage()[:MAX_MESSAGE]),
         span=parse(traceparent),
-        fields={key: redact.value(key, value) for key, value in {**log_fields(), **extra}.items()},
+        fields={key: redact.value(key, value) for key, value in {**_given(service), **log_fields(), **extra}.items()},
         stack=redact(_stack(record)[-MAX_MESSAGE:]) or None,
     )
+
+
+def _given(service: str | None) -> dict[str, Any]:
+    return {"service": service} if service else {}
 
 
 def _stack(record: logging.LogRecord) -> str:

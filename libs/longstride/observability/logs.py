@@ -14,20 +14,39 @@ from longstride.observability.redact import Redactor
 LogFormat = Literal["auto", "json", "human"]
 """``auto``: human lines on a terminal, JSON lines elsewhere."""
 Render = Callable[[LogLine], str]
+MakeLine = Callable[[logging.LogRecord], LogLine]
+TALKATIVE = ("celery", "kombu", "amqp", "pika")
 SILENCED = ("opentelemetry", "urllib3", "requests", "longstride.observability")
 """Loggers whose lines are not sent over OTLP: a failing receiver would feed itself."""
 COLOURS = {"DEBUG": "2", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 
 
 def configure(
-    level: str = "INFO", log_format: LogFormat = "auto", stream: TextIO | None = None, redact: Redactor | None = None
+    level: str = "INFO",
+    log_format: LogFormat = "auto",
+    stream: TextIO | None = None,
+    redact: Redactor | None = None,
+    service: str | None = None,
 ) -> logging.Handler:
-    """Send this process's logs to ``stream`` (by default standard error). Called again, it replaces its earlier self."""
+    """Send this process's logs to ``stream`` (by default standard error). Called again, it replaces its earlier self.
+
+    ``service`` is named in lines of threads that work for no service in particular. Libraries that tell of every message
+    are heard from ``WARNING`` on, unless ``level`` is ``DEBUG``.
+    """
     out = stream or sys.stderr
-    handler = LineHandler(out, renderer(log_format, out), redact or Redactor.of(os.environ))
+    handler = LineHandler(out, renderer(log_format, out), line_maker(redact or Redactor.of(os.environ), service))
     _replace(handler, LineHandler)
     logging.getLogger().setLevel(level)
+    for talkative in TALKATIVE:
+        logging.getLogger(talkative).setLevel(
+            logging.NOTSET if level == "DEBUG" else max(logging.WARNING, logging.getLevelNamesMapping()[level])
+        )
     return handler
+
+
+def line_maker(redact: Redactor, service: str | None) -> MakeLine:
+    """From a log record to a line, in the context of the thread that logs."""
+    return lambda record: log_line(record, redact, current_traceparent(), service)
 
 
 def renderer(log_format: LogFormat, stream: TextIO) -> Render:
@@ -41,35 +60,35 @@ def renderer(log_format: LogFormat, stream: TextIO) -> Render:
 class LineHandler(logging.StreamHandler[TextIO]):
     """Writes redacted lines."""
 
-    def __init__(self, stream: TextIO, render: Render, redact: Redactor) -> None:
+    def __init__(self, stream: TextIO, render: Render, make: MakeLine) -> None:
         super().__init__(stream)
         self._render = render
-        self._redact = redact
+        self._make = make
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._render(log_line(record, self._redact, current_traceparent()))
+        return self._render(self._make(record))
 
 
 class OfferHandler(logging.Handler):
     """Offers lines to a queue, such as the one to an OTLP receiver."""
 
-    def __init__(self, offer: Callable[[LogLine], object], redact: Redactor) -> None:
+    def __init__(self, offer: Callable[[LogLine], object], make: MakeLine) -> None:
         super().__init__()
         self._offer = offer
-        self._redact = redact
+        self._make = make
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith(SILENCED):
             return
         try:
-            self._offer(log_line(record, self._redact, current_traceparent()))
+            self._offer(self._make(record))
         except Exception:  # noqa: BLE001 - as every handler of logging: report to standard error, do not raise
             self.handleError(record)
 
 
-def offer_lines(offer: Callable[[LogLine], object], redact: Redactor) -> logging.Handler:
+def offer_lines(offer: Callable[[LogLine], object], make: MakeLine) -> logging.Handler:
     """Also offer this process's log lines to a queue. Called again, it replaces its earlier self."""
-    handler = OfferHandler(offer, redact)
+    handler = OfferHandler(offer, make)
     _replace(handler, OfferHandler)
     return handler
 
@@ -84,8 +103,9 @@ def render_json(line: LogLine) -> str:
     """One JSON object on one line."""
     trace = {"trace_id": f"{line.span.trace_id:032x}", "span_id": f"{line.span.span_id:016x}"} if line.span else {}
     stack = {"stack": line.stack} if line.stack else {}
-    named = {"time": _time(line).isoformat(timespec="milliseconds"), "level": line.level, "logger": line.logger}
-    whole = {**line.fields, **named, "message": line.message, **trace, **stack}
+    time = _time(line).isoformat(timespec="milliseconds")
+    named = {"time": time, "level": line.level, "logger": line.logger, "message": line.message, **trace}
+    whole = {**named, **line.fields, **named, **stack}  # the order of the first, the values of the second
     return json.dumps(whole, ensure_ascii=False, default=str).encode("utf-8", "replace").decode()
 
 

@@ -30,14 +30,14 @@ def _action_executed(metrics: Metrics, envelope: Envelope, message: ActionExecut
         metrics.step_ended(message.observation.status)
         metrics.phase_ended("execute", message.observation.status, message.usage.wall_ms / 1000)
     if message.needs_review:
-        metrics.attempts_reaped("execute", "review", envelope.attempt)
+        metrics.attempts_lost("execute", "review", envelope.attempt)
     else:
         _attempts(metrics, "execute", envelope.attempt, given_up=message.error is not None)
 
 
 def _attempts(metrics: Metrics, phase: Phase, answered: int, given_up: bool) -> None:
     """The attempts before the one that answered were lost; when none could, that one was too."""
-    metrics.attempts_reaped(phase, "given_up" if given_up else "retried", answered if given_up else answered - 1)
+    metrics.attempts_lost(phase, "given_up" if given_up else "retried", answered if given_up else answered - 1)
 
 
 def _task_ended(metrics: Metrics, envelope: Envelope, message: TaskEnded) -> None:

@@ -1,5 +1,6 @@
 """What the services count. Each number is recorded once, by the process that commits what it counts, so never in a forked child."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
@@ -14,7 +15,7 @@ NOT_THE_AGENT = ("infrastructure", "policy_unavailable", "check_cannot_run", "in
 """Reasons of failures that somebody should look at."""
 Phase = Literal["generate", "execute"]
 Fate = Literal["retried", "given_up", "review"]
-"""What became of attempts whose worker died: the next one answered; none was left; a person decides."""
+"""What became of attempts that came to nothing: a later one answered; no other was made; a person decides."""
 PHASES: tuple[Phase, ...] = ("generate", "execute")
 FATES: tuple[Fate, ...] = ("retried", "given_up", "review")
 Dropped = Callable[[], Mapping[str, int]]
@@ -39,8 +40,10 @@ class Metrics:
         )
         self._age = meter.create_gauge(names.OUTBOX_AGE, "s", "How long the oldest of them has waited")
         self._dead = meter.create_gauge(names.DEAD_LETTERS, "{message}", "Dead letters that were not replayed")
-        self._reaped = meter.create_counter(
-            names.ATTEMPTS_REAPED, "{attempt}", "Attempts whose worker died, hung or failed"
+        self._lost = meter.create_counter(
+            names.ATTEMPTS_LOST,
+            "{attempt}",
+            "Attempts of which no result came: the worker died or hung, or the call failed for good",
         )
         meter.create_observable_counter(
             names.TELEMETRY_DROPPED,
@@ -56,7 +59,7 @@ class Metrics:
             self._tasks.add(0, {names.OUTCOME: "failed", names.REASON: reason})
         for phase in PHASES:
             for fate in FATES:
-                self.attempts_reaped(phase, fate, 0)
+                self.attempts_lost(phase, fate, 0)
 
     def task_ended(self, outcome: str, reason: str) -> None:
         """A task reached its terminal state."""
@@ -70,9 +73,9 @@ class Metrics:
         """A model call or an action took so long."""
         self._duration.record(seconds, {names.PHASE: phase, names.STATUS: status})
 
-    def model_call(self, model: str, input_tokens: int, output_tokens: int) -> None:
-        """A model call used so many tokens."""
-        labels: dict[str, str] = {names.REQUEST_MODEL: model, names.OPERATION: names.CHAT}
+    def model_call(self, policy: str, input_tokens: int, output_tokens: int) -> None:
+        """A model call used so many tokens. The label is the kind of policy: addresses and paths have no bound, and secrets."""
+        labels: dict[str, str] = {names.REQUEST_MODEL: re.split("[:@]", policy)[0], names.OPERATION: names.CHAT}
         self._tokens.record(input_tokens, {**labels, names.TOKEN_TYPE: "input"})
         self._tokens.record(output_tokens, {**labels, names.TOKEN_TYPE: "output"})
 
@@ -80,9 +83,9 @@ class Metrics:
         """A message began to be handled so long after it was made."""
         self._wait.record(max(seconds, 0.0), {names.DESTINATION: queue, names.MESSAGE_TYPE: message})
 
-    def attempts_reaped(self, phase: Phase, fate: Fate, attempts: int = 1) -> None:
-        """So many workers died, hung or failed over one command."""
-        self._reaped.add(attempts, {names.PHASE: phase, names.OUTCOME: fate})
+    def attempts_lost(self, phase: Phase, fate: Fate, attempts: int = 1) -> None:
+        """So many attempts at one command came to nothing."""
+        self._lost.add(attempts, {names.PHASE: phase, names.OUTCOME: fate})
 
     def outbox(self, messages: int, oldest_s: float) -> None:
         """So many messages wait in the outbox, the oldest for so long."""

@@ -35,7 +35,8 @@ class Outlets:
         self._settings = settings
         self.span_queues = self._span_queues(writer, Scrubber(redact, capture_content=settings.capture_content))
         self._log_queue = self._log_lines(resource)
-        self._log_handler = logs.offer_lines(self._log_queue.offer, redact) if self._log_queue else None
+        make_line = logs.line_maker(redact, None)
+        self._log_handler = logs.offer_lines(self._log_queue.offer, make_line) if self._log_queue else None
         self.health = Health()
         registry = CollectorRegistry()
         port = settings.metrics_port

@@ -47,7 +47,7 @@ def setup(
     """
     settings = settings or TelemetrySettings()
     redact = Redactor.of(os.environ)
-    logs.configure(settings.log_level, settings.log_format, redact=redact)
+    logs.configure(settings.log_level, settings.log_format, redact=redact, service=service)
     identity = incarnation or new_incarnation()
     outlets = Outlets(settings, resource(service, identity), writer, redact)
     telemetry = Telemetry(service, identity, settings, outlets)

@@ -20,7 +20,7 @@ class Node:
     name: str
     started_ns: int
     ended_ns: int
-    """The end of the span; for a root, which is a start marker, that of the last span under it."""
+    """The end of the span. A root, which is a start marker, reaches from the first start to the last end under it."""
     status: str = "unset"
     detail: str = ""
     """What went wrong, and the attributes worth a line."""
@@ -64,6 +64,7 @@ def build(spans: Iterable[StoredSpan]) -> Node:
             root.children += [top, *_taken_out(top)]
     for node in root.walk():
         node.children.sort(key=lambda child: (child.started_ns, child.name))
+    root.started_ns = min(node.started_ns for node in root.walk())
     root.ended_ns = max(node.ended_ns for node in root.walk())
     root.detail = " ".join([*filter(None, [_task_id(distinct.values())]), f"{len(distinct)} spans"])
     return root
@@ -76,7 +77,9 @@ def render(tree: Node, width: int = 100, color: bool = False, steps: int = 20) -
     in a line. Alike calls in a row are one line with their number. No line is longer than ``width``.
     """
     shown = replace(tree, children=list(_gaps(tree.children, _hidden(tree.children, steps))))
-    return "\n".join(_line(node, prefix, tree.started_ns, width, color) for node, prefix in _layout(shown))
+    return "\n".join(
+        _line(node, prefix, outer_step, tree.started_ns, width, color) for node, prefix, outer_step in _layout(shown)
+    )
 
 
 # --- building ----------------------------------------------------------------------------------------------------------
@@ -251,22 +254,22 @@ _TIMES = 21
 """Columns of offset, duration and mark."""
 
 
-def _layout(root: Node) -> Iterator[tuple[Node, str]]:
-    """Each node with the branches drawn before its name, parents first."""
-    pending = [(root, "", "")]
+def _layout(root: Node) -> Iterator[tuple[Node, str, int | None]]:
+    """Each node with the branches drawn before its name and the step of its parent, parents first."""
+    pending: list[tuple[Node, str, str, int | None]] = [(root, "", "", None)]
     while pending:
-        node, prefix, below = pending.pop()
-        yield node, prefix
+        node, prefix, below, outer_step = pending.pop()
+        yield node, prefix, outer_step
         branch, beyond = "└─ ", "   "
         for child in reversed(list(_runs(node.children))):
-            pending.append((child, below + branch, below + beyond))
+            pending.append((child, below + branch, below + beyond, node.step))
             branch, beyond = "├─ ", "│  "
 
 
-def _line(node: Node, prefix: str, origin_ns: int, width: int, color: bool) -> str:
+def _line(node: Node, prefix: str, outer_step: int | None, origin_ns: int, width: int, color: bool) -> str:
     offset = max(0, node.started_ns - origin_ns)
     times = f"{'+' + _duration(offset):>9} {_duration(node.duration_ns):>8} "
-    step = f"[{node.step}] " if node.step is not None else ""
+    step = f"[{node.step}] " if node.step not in (None, outer_step) else ""
     name = _printable(step + node.name)
     rest = _printable("  ".join(filter(None, [node.service, node.detail])))
     mark = _MARKS.get(node.status, "·")
