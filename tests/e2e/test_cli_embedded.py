@@ -101,15 +101,41 @@ def test_a_stack_that_is_killed_is_started_again_and_its_task_ends_once(newcomer
     assert [event["step"] for event in events if event["type"] == "action_observed"] == [1, 2]
 
 
+def follow_slowly(someone: Newcomer, seconds: int) -> "subprocess.Popen[str]":
+    """``run`` with a command that takes a while, just after its first line."""
+    lines = [{"tool": "shell", "arguments": {"command": f"sleep {seconds}"}}, LINES[2]]
+    process = someone.start("run", "Wait.", "--policy", someone.script("slow", lines))
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("▸ task_")
+    return process
+
+
+def test_a_stack_that_dies_while_one_looks_is_started_again(newcomer: Newcomer) -> None:
+    with follow_slowly(newcomer, 2) as process:
+        running = newcomer.stack.running()
+        assert running is not None
+        os.kill(running.pid, signal.SIGKILL)
+        out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    assert "the database does not answer" in err
+    assert "✓ succeeded" in out
+
+
+def test_a_stack_that_is_stopped_while_one_looks_stays_stopped(newcomer: Newcomer) -> None:
+    with follow_slowly(newcomer, 30) as process:
+        assert newcomer.longstride("down")[0] == 0
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "was stopped" in err
+    assert newcomer.stack.running() is None
+
+
 def test_ctrl_c_lets_go_and_the_task_goes_on(newcomer: Newcomer) -> None:
-    lines = [{"tool": "shell", "arguments": {"command": "sleep 3"}}, LINES[2]]
-    with newcomer.start("run", "Wait.", "--policy", newcomer.script("slow", lines)) as process:
-        assert process.stdout is not None
-        shown = process.stdout.readline()
+    with follow_slowly(newcomer, 3) as process:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    name = shown.split()[1][-8:]
+    name = json.loads(newcomer.longstride("tasks", "--json")[1])[0]["id"][-8:]
     assert f"longstride watch {name}" in err
     assert newcomer.longstride("watch", name)[0] == 0
 

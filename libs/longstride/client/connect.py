@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from longstride.client.embedded_stack import EmbeddedStack, RunningStack
-from longstride.client.errors import UsageProblem
+from longstride.client.errors import Unreachable, UsageProblem
 from longstride.client.settings import ClientSettings, load
 
 if TYPE_CHECKING:
@@ -48,7 +48,15 @@ class Deployment:
         """
         from longstride.client.reader import Reader
 
-        return Reader(self._database_url, self._say)
+        return Reader(self._database_url, self._say, self._revive)
+
+    def _revive(self) -> None:
+        """Start an embedded stack that died; not one that somebody stopped."""
+        if self.embedded:
+            stack = EmbeddedStack(self.settings.home)
+            if stack.stopped:
+                raise Unreachable(f"the embedded stack in {stack.home} was stopped; the next command starts it again")
+            stack.up(self._say)
 
     @property
     def _database_url(self) -> str:

@@ -58,6 +58,11 @@ class EmbeddedStack:
             ) from error
         return stack if _alive(stack.pid) and self._locked() else None
 
+    @property
+    def stopped(self) -> bool:
+        """It ended in an orderly way, or never ran: one that was killed leaves its ``stack.json`` behind."""
+        return not (self.home / "stack.json").exists()
+
     def up(self, say: Callable[[str], None], timeout_s: float = START_S) -> RunningStack:
         """Start the stack unless it runs; callers at the same time end up with the same one.
 

@@ -23,8 +23,15 @@ OUTAGE_S = 60.0
 class Reader:
     """Reads one database. For one thread."""
 
-    def __init__(self, database_url: str, say: Callable[[str], None]) -> None:
-        """Nothing is connected yet; ``say`` gets a sentence when something must be waited for.
+    def __init__(
+        self, database_url: str, say: Callable[[str], None], revive: Callable[[], None] = lambda: None
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            database_url: ``postgresql://…``.
+            say: gets a sentence when something must be waited for.
+            revive: called while a follower waits for a database that went away; may bring it back, or raise.
 
         Raises:
             UsageProblem: not a PostgreSQL URL.
@@ -33,7 +40,7 @@ class Reader:
             self.database = Database(database_url, pool_size=1, max_overflow=1, application_name="longstride-cli")
         except ValueError as error:
             raise UsageProblem(f"LONGSTRIDE_DATABASE_URL: {error}") from error
-        self._say = say
+        self._say, self._revive = say, revive
 
     @contextmanager
     def transaction(self) -> Iterator[UnitOfWork]:
@@ -122,6 +129,7 @@ class Reader:
                 if not told:
                     self._say("the database does not answer; waiting for it")
                 told = True
+                self._revive()
                 time.sleep(LONGEST_POLL_S)
 
     def close(self) -> None:
