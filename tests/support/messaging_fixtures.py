@@ -5,7 +5,9 @@ from contextlib import ExitStack
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from longstride.messaging.backbone import Backbone
 from longstride.messaging.bus import Bus
@@ -13,6 +15,16 @@ from longstride.messaging.consumer import Consumer
 from longstride.messaging.memory_broker import MemoryBroker
 
 QUEUES = ("planner", "generate.fast", "generate.deep", "telemetry", "execute", "update", "dead")
+
+
+@pytest.fixture
+def database_url(module_database_url: str) -> str:
+    """The module's database, emptied: a third of the time that a new one takes."""
+    with psycopg.connect(module_database_url, autocommit=True) as connection:
+        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        tables = SQL(", ").join(Identifier(name) for (name,) in found if name != "alembic_version")
+        connection.execute(SQL("TRUNCATE {} RESTART IDENTITY CASCADE").format(tables))
+    return module_database_url
 
 
 @pytest.fixture(params=["memory", "rabbitmq"])

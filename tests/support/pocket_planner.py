@@ -32,7 +32,7 @@ class PocketPlanner:
 
     def submitted(self, envelope: Envelope, message: SubmitTask, uow: UnitOfWork, delivery: DeliveryInfo) -> None:
         assert envelope.task_id is not None
-        uow.tasks.create(new_task(envelope.task_id))
+        uow.tasks.insert(new_task(envelope.task_id))
         self._go_on(envelope, uow, 1, {"submitted": message.instruction})
 
     def answered(self, envelope: Envelope, message: Any, uow: UnitOfWork, delivery: DeliveryInfo) -> None:

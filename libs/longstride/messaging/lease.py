@@ -12,14 +12,15 @@ from longstride.messaging.outbox import Outbox
 from longstride.storage.attempts import Answered, Claim, Gone, Held, Lease
 from longstride.storage.database import Database
 from longstride.storage.errors import StorageError
+from longstride.storage.presence import Presence
 from longstride.storage.retry import retrying
 from longstride.storage.unit_of_work import UnitOfWork
 
 logger = logging.getLogger(__name__)
 
-TTL_S = 10.0
-"""Seconds after the last heartbeat at which a worker counts as dead."""
-HEARTBEAT_S = 2.0
+TTL_S = 30.0
+"""Seconds after the last heartbeat at which a worker counts as hung. Its death is noticed sooner; see ``Presence``."""
+HEARTBEAT_S = 1.0
 
 
 class HeldLease:
@@ -63,10 +64,13 @@ class HeldLease:
 class Leases:
     """The leases that this process holds, and the two threads that look after them.
 
-    One thread renews all of them in one transaction, over a connection of its own, so that neither a step nor a full
+    One thread renews all of them in one statement, over a connection of its own, so that neither a step nor a full
     connection pool delays it. The other one only watches the clock: a database that hangs must not keep a step from
     learning that its lease ran out. Leases are judged by the database's clock; this process counts from *before* each
     renewal, so it never believes in a lease longer than the database does.
+
+    A step that keeps Python's interpreter lock can delay any thread, so ``ttl_s`` is generous: it is there for hangs. A
+    process that dies is given away by its ``Presence``, which the step cannot delay.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Leases:
         self._database = database
         self._heartbeat_database = heartbeat_database
         self._outbox = outbox
+        self._presence = Presence(heartbeat_database, owner)
         self._ttl_s = ttl_s
         self._lock = threading.Lock()
         self._held: dict[str, HeldLease] = {}
@@ -122,6 +127,11 @@ class Leases:
         """Nothing: leases end with the work that they are for."""
 
     @property
+    def steady_s(self) -> float:
+        """For how long this process has been in unbroken touch with the database."""
+        return self._presence.steady_s()
+
+    @property
     def held(self) -> int:
         """How many leases this process holds."""
         return len(self._held)
@@ -136,6 +146,7 @@ class Leases:
         self.release_all()
         self._heartbeat.stop(timeout_s)
         self._expiry.stop(timeout_s)
+        self._presence.end()
         try:
             with self._database.begin(durable=False) as uow:
                 uow.workers.retire(self.owner)
@@ -210,9 +221,10 @@ class Leases:
         with self._lock:
             held = list(self._held.values())
         before = time.monotonic()
+        self._presence.keep()
         with self._heartbeat_database.begin(durable=False) as uow:
             uow.workers.beat(self.owner, self._service)
-            kept = [uow.attempts.renew(lease.lease, self._ttl_s) for lease in held]
+            kept = uow.attempts.renew_all([lease.lease for lease in held], self._ttl_s)
         for lease, renewed in zip(held, kept, strict=True):
             if renewed:
                 lease.renewed(before + self._ttl_s)

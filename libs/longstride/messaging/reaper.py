@@ -16,6 +16,7 @@ from longstride.messaging.address import JOB_QUEUES
 from longstride.messaging.backoff import delay_s
 from longstride.messaging.bus import Bus
 from longstride.messaging.errors import BusUnavailable
+from longstride.messaging.lease import Leases
 from longstride.messaging.loop import Loop
 from longstride.messaging.outbox import Outbox
 from longstride.messaging.queue_depth import QueueDepth
@@ -30,8 +31,12 @@ SILENCE_S = 10.0
 """How long a command or an answer may be silent while its queue is empty, before it is sent again."""
 LONG_SILENCE_S = 900.0
 """The same, whatever waits in its queue."""
-STALE_S = 60.0
-"""After so long without a heartbeat a process is taken off the list of workers."""
+VANISHED_S = 2.5
+"""A process that has hung up and been silent for so long is dead."""
+STEADY_S = 10.0
+"""Nobody's death is concluded from hung-up connections until our own has lasted so long: it may have been the server."""
+STALE_S = 120.0
+"""After so long without a heartbeat a process is dead, whatever its connection looks like."""
 PRUNE_EVERY_S = 300.0
 KEEP = timedelta(days=3)
 """How long the inbox remembers: longer than any message can be under way."""
@@ -47,7 +52,8 @@ class Reaper(Loop):
     - A command that nobody claimed, or an answer that the planner has not taken: sent again, under the same id. That is
       done soon when its queue is empty, so that it cannot be in there, and late in any case; a long queue is thus not
       made longer.
-    - Processes that fell silent, and what the inbox need not remember any more.
+    - A process that died: its leases run out at once.
+    - What the inbox need not remember any more.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class Reaper(Loop):
         database: Database,
         outbox: Outbox,
         bus: Bus,
+        leases: Leases,
         *,
         unsafe: Callable[[Contract], bool],
         max_attempts: int = MAX_ATTEMPTS,
@@ -66,6 +73,7 @@ class Reaper(Loop):
             database: whose attempts.
             outbox: for what is sent again.
             bus: to look into the queues.
+            leases: of this process, for how long it has been in touch with the database.
             unsafe: whether a command, an ``ExecuteAction``, must not be run a second time.
             max_attempts: of one phase of a step.
             silence_s: see ``SILENCE_S``.
@@ -74,6 +82,7 @@ class Reaper(Loop):
         super().__init__("reaper", self._step, every_s)
         self._database = database
         self._outbox = outbox
+        self._leases = leases
         self._unsafe = unsafe
         self._max_attempts = max_attempts
         self._silence_s = silence_s
@@ -89,13 +98,13 @@ class Reaper(Loop):
             depth.close()
 
     def _step(self) -> None:
+        self._bury_the_dead()
         self.reap(LONG_SILENCE_S, LONG_SILENCE_S)
         if self._somebody_is_silent():
             self.reap(
                 self._silence_s if _empty(self._command_depths) else LONG_SILENCE_S,
                 self._silence_s if _empty(self._answer_depths) else LONG_SILENCE_S,
             )
-        self._forget_workers()
         if time.monotonic() >= self._next_prune:
             self._next_prune = time.monotonic() + PRUNE_EVERY_S
             self._prune()
@@ -154,11 +163,14 @@ class Reaper(Loop):
     def _answer(self, uow: UnitOfWork, command: Envelope, message: Contract) -> None:
         self._outbox.post(uow, command.follow(message, attempt=command.attempt))
 
-    def _forget_workers(self) -> None:
+    def _bury_the_dead(self) -> None:
         with self._database.begin(durable=False) as uow:
-            for worker in uow.workers.stale(STALE_S):
-                logger.warning("%s %s has fallen silent", worker.service, worker.incarnation)
-                uow.attempts.forfeit(worker.incarnation)
+            dead = uow.workers.stale(STALE_S)
+            if self._leases.steady_s > STEADY_S:
+                dead += uow.workers.vanished(VANISHED_S)
+            for worker in dead:
+                forfeited = uow.attempts.forfeit(worker.incarnation)
+                logger.warning("%s %s is dead; it held %d leases", worker.service, worker.incarnation, forfeited)
                 uow.workers.retire(worker.incarnation)
 
     def _prune(self) -> None:

@@ -24,6 +24,14 @@ _STALE = f"""
     SELECT {columns(Worker)} FROM workers WHERE seen_at < clock_timestamp() - make_interval(secs => %s)
     ORDER BY seen_at FOR UPDATE SKIP LOCKED"""
 
+PRESENCE_KEY = "hashtextextended(%s, 7001)"
+"""The advisory lock that a live process holds; see ``presence``."""
+_VANISHED = f"""
+    SELECT {columns(Worker)} FROM workers
+    WHERE seen_at < clock_timestamp() - make_interval(secs => %s)
+        AND pg_try_advisory_xact_lock_shared({PRESENCE_KEY % "incarnation"})
+    ORDER BY seen_at FOR UPDATE SKIP LOCKED"""
+
 
 class Workers:
     """The ``workers`` table."""
@@ -42,6 +50,13 @@ class Workers:
     def stale(self, silent_for_s: float) -> list[Worker]:
         """The processes that have not been seen for so long, locked, passing over those another reaper holds."""
         return self._transaction.rows(Worker, _STALE, (silent_for_s,))
+
+    def vanished(self, silent_for_s: float) -> list[Worker]:
+        """The processes that have hung up and have not been seen for so long: dead, not merely slow. Locked, as above.
+
+        After an outage of the database everybody has hung up: ask only when one's own ``Presence`` has been steady.
+        """
+        return self._transaction.rows(Worker, _VANISHED, (silent_for_s,))
 
     def all(self) -> list[Worker]:
         """Every process not retired, by service."""
