@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from longstride.observability.conveyor import Conveyor
+from longstride.observability.conveyor import STALLED_S, Conveyor
+from tests.support.otlp_receiver import wait_until
 
 
 class Receiver:
@@ -107,7 +108,7 @@ def test_an_outage_is_survived_without_loss(receiver: Receiver, caplog: pytest.L
     conveyor = Conveyor("span store", receiver, interval_s=0.01, backoff_s=0.01)
     with caplog.at_level("INFO"):
         conveyor.offer(7)
-        assert conveyor.flush(10)
+        wait_until(lambda: conveyor.delivered == 1)
     assert receiver.items == [7]
     assert receiver.calls == 4
     assert conveyor.dropped == 0
@@ -123,13 +124,40 @@ def test_a_batch_that_is_never_taken_makes_way(receiver: Receiver) -> None:
     conveyor = Conveyor("test", receiver, batch=3, interval_s=0.01, tries=2, backoff_s=0.01)
     for n in range(3):
         conveyor.offer(n)
-    assert conveyor.flush(10)  # given up, not delivered
+    wait_until(lambda: conveyor.dropped == 3)
+    assert conveyor.flush(10)  # given up, so that there is nothing to wait for
     assert (conveyor.dropped, conveyor.delivered, conveyor.failing) == (3, 0, True)
     receiver.before = lambda: None
     conveyor.offer(4)
-    assert conveyor.flush(10)
-    assert (conveyor.dropped, conveyor.delivered, conveyor.failing) == (3, 1, False)
+    wait_until(lambda: conveyor.delivered == 1)
+    assert (conveyor.dropped, conveyor.failing) == (3, False)
     assert conveyor.close(10)
+
+
+def test_flushing_again_and_again_does_not_wait_for_a_receiver_that_is_down(receiver: Receiver) -> None:
+    receiver.before = refuse
+    conveyor = Conveyor("test", receiver, interval_s=0.01, backoff_s=600, max_backoff_s=600)
+    started = time.perf_counter()
+    for n in range(10):
+        conveyor.offer(n)
+        assert not conveyor.flush(30)
+    assert time.perf_counter() - started < 10
+    assert not conveyor.close(10)
+
+
+def test_nor_for_one_that_hangs(receiver: Receiver, gate: Gate) -> None:
+    receiver.before = gate
+    conveyor = Conveyor("test", receiver, interval_s=0.01)
+    conveyor.offer(0)
+    assert not conveyor.flush(STALLED_S + 0.5)  # the first one does not know yet
+    started = time.perf_counter()
+    for n in range(10):
+        conveyor.offer(n)
+        assert not conveyor.flush(30)
+    assert time.perf_counter() - started < 10
+    gate.opened.set()
+    assert conveyor.close(10)
+    assert receiver.items == [0, *range(10)]
 
 
 def test_closing_tries_once_more_and_does_not_back_off(receiver: Receiver) -> None:

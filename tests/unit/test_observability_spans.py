@@ -393,7 +393,7 @@ def test_a_receiver_that_comes_back_gets_what_waited(start: Start, receiver: Otl
         pass
     assert not telemetry.flush(0.2)
     receiver.mood = "well"
-    assert telemetry.flush(20)
+    wait_until(lambda: receiver.spans, 20)
     assert receiver.span("decide")
     assert telemetry.dropped["OTLP"] == 0
 

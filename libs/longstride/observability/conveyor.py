@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,6 +11,8 @@ from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 logger = logging.getLogger(__name__)
+STALLED_S = 1.0
+"""A delivery that takes longer is not waited for by a flush that begins later."""
 
 
 class Conveyor(Generic[Item]):
@@ -47,6 +50,8 @@ class Conveyor(Generic[Item]):
         self._accepted = self._settled = 0
         self._flush_to = 0
         self._closing = False
+        self._busy_since: float | None = None
+        """When the delivery under way began (monotonic seconds)."""
         self._queue: deque[Item] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -64,11 +69,19 @@ class Conveyor(Generic[Item]):
             return True
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until what was accepted so far is delivered or given up; ``False`` when the time is over first."""
+        """Wait until what was accepted so far is delivered or given up; ``False`` when the time is over first.
+
+        A receiver that fails, or has been busy with one batch for ``STALLED_S``, is not waited for: a job that flushes at
+        its end would else pay the time-out again and again for as long as an outage lasts.
+        """
         with self._changed:
             target = self._flush_to = self._accepted
             self._changed.notify_all()
-            return self._changed.wait_for(lambda: self._settled >= target, timeout_s)
+            self._changed.wait_for(lambda: self._settled >= target or self._down(), timeout_s)
+            return self._settled >= target
+
+    def _down(self) -> bool:
+        return self.failing or (self._busy_since is not None and time.monotonic() - self._busy_since > STALLED_S)
 
     def stop(self) -> None:
         """Take nothing more in; the rest gets one try each."""
@@ -119,11 +132,14 @@ class Conveyor(Generic[Item]):
         self._settle(len(batch), dropped=len(batch))
 
     def _delivered(self, batch: list[Item]) -> bool:
+        self._busy_since = time.monotonic()
         try:
             self._deliver(batch)
         except Exception as error:  # noqa: BLE001 - whatever a receiver throws, no step may notice
             self._failed(error)
             return False
+        finally:
+            self._busy_since = None
         self._recovered()
         self._settle(len(batch), delivered=len(batch))
         return True
@@ -132,7 +148,9 @@ class Conveyor(Generic[Item]):
         if not self.failing:
             what = f"{type(error).__name__}: {error}".partition("\n")[0]
             logger.warning("telemetry to %s fails (%s); work goes on without it", self.name, what)
-        self.failing = True
+        with self._changed:
+            self.failing = True
+            self._changed.notify_all()
 
     def _recovered(self) -> None:
         if self.failing:
