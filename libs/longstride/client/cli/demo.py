@@ -38,6 +38,7 @@ from longstride.observability.span_record import SpanRecord
 from longstride.storage.tasks import TaskHead
 
 HOME = Path(".longstride") / "demo"
+TRACE_STEPS = 8
 SPANS_S = 6.0
 """Spans are written in the background: how long the trace may take to be whole."""
 
@@ -149,7 +150,7 @@ def _summary(deployment: Deployment, heads: list[TaskHead], ends: list[TaskEnded
     spans = _whole_trace(deployment, head)
     if spans:
         show(Text(f"\nThe trace of {units.short(head.id)}:", "strong"))
-        draw(spans)
+        draw(spans, TRACE_STEPS)
     show(Text())
     show(Text.assemble(("artifacts ", "faint"), deployment.where(heads[0].session_id)))
     show(Text.assemble(("took      ", "faint"), units.seconds(took_s)))
@@ -162,7 +163,7 @@ def _outcomes(heads: list[TaskHead], ends: list[TaskEnded]) -> Table:
         grid.add_row(
             Text(units.short(head.id), "name"),
             Text(end.outcome, STYLES[end.outcome]),
-            cell(end.answer),
+            cell(end.answer, most=20),
             units.reward(end.reward),
             str(end.steps),
             f"{end.usage.tokens:,}",

@@ -76,6 +76,8 @@ def show_json_line(value: Any) -> None:
     out().file.flush()
 
 
-def cell(text: str | None, style: str = "") -> Text:
-    """Text of an agent or a person as one line of a table."""
-    return Text(one_line(text or ""), style=style, overflow="ellipsis", no_wrap=True)
+def cell(text: str | None, style: str = "", most: int = 500) -> Text:
+    """Text of an agent or a person as one line of a table, ``most`` columns wide at the most."""
+    shown = Text(one_line(text or ""), style=style, overflow="ellipsis", no_wrap=True)
+    shown.truncate(most, overflow="ellipsis")
+    return shown

@@ -18,6 +18,8 @@ from longstride.contracts.v1.events import TaskEnded
 
 TOOL = 13
 """Columns of a tool's name; results and notes are indented to the same column."""
+ANSWER = 80
+"""Characters of an answer in the last line; ``show`` has the whole."""
 EXIT_CODE = re.compile(r"exit code -?\d+")
 """How tools end the output of a command that failed; the label says it already."""
 RIGHT = 19
@@ -111,7 +113,7 @@ class StepLines:
         mark = self.marks.good if end.outcome == "succeeded" else self.marks.bad
         line = Text.assemble(" " * 5, (f"{mark} {end.outcome:<{TOOL}} ", f"{style}.end"))
         told = [end.reason.replace("_", " ")]
-        told += [f"answer {one_line(answer, 200)}"] if answer else []
+        told += [f"answer {_cut(answer)}"] if answer else []
         told += [f"reward {units.reward(end.reward)}"] if end.reward is not None else []
         line.append(f" {self.marks.dot} ".join(told))
         yield line
@@ -119,6 +121,11 @@ class StepLines:
             yield self._note("", end.detail, style)
         if spent:
             yield self._note("", spent, "faint")
+
+
+def _cut(answer: str) -> str:
+    shown = one_line(answer)
+    return shown if len(shown) <= ANSWER else shown[: ANSWER - 1] + "…"
 
 
 def arguments(action: Action) -> str:
