@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from longstride.models.attention import Attention
@@ -119,7 +119,8 @@ class Transformer(nn.Module):
         tensors = {
             name: tensor.detach().to(dtype or tensor.dtype).contiguous() for name, tensor in self.state_dict().items()
         }
-        save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
+        # Not save_file: it makes the file readable by its owner alone, and services run under other users.
+        (directory / WEIGHTS_FILE).write_bytes(save(tensors, metadata={"format": "pt"}))
 
     @classmethod
     def load(cls, path: Path | str) -> "Transformer":

@@ -87,6 +87,7 @@ SUBJECTS = _words(
 SUFFIXES = _words("north south east west jan feb march april june july new old raw clean week month copy")
 DIRECTORIES = _words("data shop archive exports tables logs input reports backup files plant office")
 PLACES = _words("Bern Oslo Lima Cairo Quito Riga Turin Perth open closed sent paid lamp chair table desk shelf mug")
+WORDS = tuple(sorted({*MEASURES, *QUALIFIERS, *SUBJECTS, *SUFFIXES, *DIRECTORIES, *PLACES}))
 
 
 @dataclass(frozen=True)
@@ -182,27 +183,35 @@ def _columns(rng: random.Random) -> list[str]:
 
 
 def _column_name(rng: random.Random) -> str:
-    shape = rng.random()
-    if shape < 0.4:
-        return rng.choice(MEASURES)
-    if shape < 0.7:
-        return f"{rng.choice(QUALIFIERS)}_{rng.choice(MEASURES)}"
-    return _invented(rng)
+    measure = _word(rng, MEASURES)
+    return f"{_word(rng, QUALIFIERS)}_{measure}" if rng.random() < 0.35 else measure
 
 
 def _file_name(rng: random.Random) -> str:
-    stem = rng.choice(SUBJECTS) if rng.random() < 0.7 else _invented(rng)
-    shape = rng.random()
+    stem, shape = _word(rng, SUBJECTS), rng.random()
     if shape < 0.25:
-        stem = f"{stem}_{rng.choice(SUFFIXES)}"
-    elif shape < 0.5:
+        stem = f"{stem}_{_word(rng, SUFFIXES)}"
+    elif shape < 0.45:
         stem = f"{stem}_{rng.choice([rng.randint(1, 12), rng.randint(2015, 2029)])}"
     return f"{stem}.csv"
 
 
 def _directory(rng: random.Random) -> str:
-    first = rng.choice(DIRECTORIES) if rng.random() < 0.75 else _invented(rng)
-    return f"{first}/{rng.choice([*SUFFIXES, str(rng.randint(2015, 2029))])}" if rng.random() < 0.4 else first
+    first = _word(rng, DIRECTORIES)
+    if rng.random() < 0.6:
+        return first
+    return f"{first}/{rng.randint(2015, 2029) if rng.random() < 0.3 else _word(rng, SUFFIXES)}"
+
+
+def _word(rng: random.Random, usual: Sequence[str]) -> str:
+    """A usual word in most places; any other word, or one that nobody has seen, in the rest.
+
+    Were each word at home in one place, the policy would guess it from there instead of copying it.
+    """
+    shape = rng.random()
+    if shape < 0.5:
+        return rng.choice(usual)
+    return rng.choice(WORDS) if shape < 0.75 else _invented(rng)
 
 
 def _invented(rng: random.Random) -> str:
