@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import resource
+import signal
 import socket
 import threading
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import Execution
+from longstride.sandbox.base import Command, Execution
 from tests.support.sandboxes import SMALL, Arena, arena, processes_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the whole recipe needs root")
@@ -79,8 +80,6 @@ def test_fork_bomb(box: Arena, bomb: str) -> None:
 
         watcher = threading.Thread(target=count)
         watcher.start()
-        from longstride.sandbox.base import Command
-
         execution = box.backend.run(Command(("/bin/bash", "-c", bomb), volume, bounds))
         done.set()
         watcher.join()
@@ -365,8 +364,6 @@ def test_a_terminal_cannot_be_typed_into(box: Arena) -> None:
 
 def test_signals_reach_nobody_outside(box: Arena) -> None:
     hit = []
-    import signal
-
     before = {number: signal.signal(number, lambda n, _: hit.append(n)) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         code = (
@@ -402,8 +399,6 @@ def test_what_does_not_want_to_end_is_ended(box: Arena, stubborn: str) -> None:
 def test_a_daemon_dies_with_its_command(box: Arena) -> None:
     command = "(setsid nohup sh -c 'while :; do echo x >> beat; sleep 0.01; done' >/dev/null 2>&1 &) ; sleep 0.2; echo started"
     with box.volume() as volume:
-        from longstride.sandbox.base import Command
-
         execution = box.backend.run(Command(("/bin/bash", "-c", command), volume, SMALL))
         assert execution.status == "ok"
         assert processes_of(volume) == []

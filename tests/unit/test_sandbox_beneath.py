@@ -1,6 +1,8 @@
 """Nothing outside a directory is reached, whatever lies in it."""
 
-import errno
+# Names are bytes here, and descriptors are opened: pathlib knows neither.
+# ruff: noqa: PTH118
+
 import os
 import socket
 from collections.abc import Iterator
@@ -10,6 +12,9 @@ import pytest
 
 from longstride.sandbox import beneath
 from longstride.sandbox.beneath import open_beneath, walk
+
+NO_PEER = r"\[Errno 6\]"
+"""ENXIO."""
 
 
 @pytest.fixture(params=["openat2", "walking"])
@@ -45,16 +50,14 @@ def test_a_file_inside_is_read(root: int) -> None:
     "path", ["../secret", "/etc/passwd", "up", "absolute", "directory/secret", "a/../../secret", "loop"]
 )
 def test_no_path_and_no_link_leads_out(root: int, path: str, links: bool) -> None:
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(OSError, match=r"\[Errno (18|20|40)\]"):  # EXDEV, ENOTDIR, ELOOP
         content(root, path, links=links)
-    assert caught.value.errno in (errno.EXDEV, errno.ELOOP, errno.ENOTDIR)
 
 
 def test_a_fifo_does_not_hang(root: int) -> None:
     assert content(root, "fifo") == b""
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(OSError, match=NO_PEER):
         open_beneath(root, "fifo", os.O_WRONLY)
-    assert caught.value.errno == errno.ENXIO
 
 
 def test_links_inside_are_followed_when_they_may_be(tmp_path: Path) -> None:
@@ -99,7 +102,6 @@ def test_a_socket_is_not_opened(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
         descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-        with pytest.raises(OSError) as caught:
+        with pytest.raises(OSError, match=NO_PEER):
             open_beneath(descriptor, "s")
         os.close(descriptor)
-    assert caught.value.errno == errno.ENXIO

@@ -144,7 +144,7 @@ def test_counters_of_v2(tmp_path: Path) -> None:
     box.mkdir()
     (box / "memory.events").write_text("low 0\nhigh 0\nmax 12\noom 2\noom_kill 1\n")
     (box / "memory.peak").write_text("8192\n")
-    group = Cgroup("box", (Hierarchy(2, frozenset({"memory"}), tmp_path),))
+    group = Cgroup("box", (Hierarchy(2, frozenset({"memory", "pids"}), tmp_path),))
     assert (group.out_of_memory(), group.peak_memory_bytes(), group.refused_processes()) == (1, 8192, 0)
 
 

@@ -1,5 +1,6 @@
 """The command line that starts a sandbox."""
 
+import os
 import resource
 import subprocess
 
@@ -74,5 +75,5 @@ def test_a_hard_limit_that_is_lower_already_is_not_raised(monkeypatch) -> None:
 
 def test_bwrap_reads_its_arguments_from_a_descriptor() -> None:
     descriptor = argument_block(["--bind", "/a b", "/c"])
-    with open(descriptor, "rb") as file:
+    with os.fdopen(descriptor, "rb") as file:
         assert file.read() == b"--bind\0/a b\0/c\0"

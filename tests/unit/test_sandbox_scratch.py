@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,8 @@ def groups(tmp_path: Path) -> Path:
 @pytest.fixture
 def root() -> Path:
     """A folder that other ids can reach; pytest's own are closed to them."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
+        Path(folder).chmod(0o755)
         yield Path(folder) / "scratch"
 
 

@@ -1,5 +1,8 @@
 """A workspace's states: equal ones are one object, and a restored one is the one that was committed."""
 
+# Names are bytes here, and descriptors are opened: pathlib knows neither.
+# ruff: noqa: PTH115, PTH118, PTH123
+
 import os
 import socket
 import stat

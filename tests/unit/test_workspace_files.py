@@ -1,6 +1,7 @@
 """Reading and writing a workspace's files from the host's side."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,6 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def files(tmp_path: Path, folder: Path) -> WorkspaceFiles:
     volumes = DirectoryVolumes(tmp_path / "v")
-    from dataclasses import replace
-
     return WorkspaceFiles(replace(volumes.create(SandboxLimits()), path=folder))
 
 

@@ -30,6 +30,8 @@ from longstride.sandbox.verdict import Evidence, judge
 from longstride.sandbox.volumes import DirectoryVolumes, TmpfsVolumes
 from longstride.sandbox.warden import Warden
 
+PYTHON_FOLDERS = ("/usr/local/bin", "/usr/bin")
+"""Where a host's own Python is; without one, the interpreter that runs this is shown at its own place."""
 TRIAL_LIMITS = SandboxLimits(wall_s=20, cpu_s=10, memory_mb=64, disk_mb=1, files=16)
 
 
@@ -48,13 +50,14 @@ class BubblewrapSandbox:
         self._host = find_host()
         self._filter = seccomp.program()
         root = scratch or default_root()
-        reap(root)
-        self._scratch = Scratch(root, self._host.hierarchies)
+        self._scratch = self._open_scratch(root)
         self._warden = Warden(root)
         self._ids = Identities()
         try:
             self._volumes, self._bounded = self._make_volumes()
             self._shared = self._prepare()
+            self._system = system(self._shared)
+            self._capabilities = describe(self._host, quota=self._bounded, separate_ids=self._ids.separate)
             self._try_once()
         except BaseException:
             self.close()
@@ -67,11 +70,11 @@ class BubblewrapSandbox:
 
     def capabilities(self) -> Capabilities:
         """What is enforced here."""
-        return describe(self._host, quota=self._bounded, separate_ids=self._ids.separate)
+        return self._capabilities
 
     def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
         """Create, run, destroy."""
-        self.capabilities().require(command.isolation)
+        self._capabilities.require(command.isolation)
         with ExitStack() as stack:
             folder = stack.enter_context(self._folder(command))
             group = stack.enter_context(self._group(command.limits))
@@ -81,7 +84,7 @@ class BubblewrapSandbox:
             return judge(self._evidence(command, folder, group, meter, outcome))
 
     def close(self) -> None:
-        """End what still runs and remove this process's scratch folder, volumes included."""
+        """Remove this process's scratch folder, volumes included: close the workspaces before it."""
         self._scratch.close()
         self._warden.dismiss()
 
@@ -128,7 +131,7 @@ class BubblewrapSandbox:
         return [
             *launcher.NAMESPACES,
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
-            *system(self._shared),
+            *self._system,
             *scratch,
             *own_files(command.workspace.path, folder.support),
             *("--seccomp", str(seccomp_fd), "--json-status-fd", str(status_fd)),
@@ -162,6 +165,15 @@ class BubblewrapSandbox:
             if not group.remove():
                 raise SandboxFailed(f"control group {group.name} could not be removed: something in it does not die")
 
+    def _open_scratch(self, root: Path) -> Scratch:
+        try:
+            reap(root)
+            return Scratch(root, self._host.hierarchies)
+        except OSError as error:
+            raise SandboxUnavailable(
+                f"the scratch folder {root} cannot be used ({error.strerror}): choose another"
+            ) from error
+
     def _make_volumes(self) -> tuple[Volumes, bool]:
         """Bounded ones where a mount succeeds."""
         if self._host.privileged:
@@ -173,7 +185,7 @@ class BubblewrapSandbox:
 
     def _prepare(self) -> Shared:
         shared = prepare(self._scratch.path, self._filter)
-        if any(Path(folder, "python3").exists() for folder in ("/usr/bin", "/usr/local/bin")):
+        if any(Path(folder, "python3").exists() for folder in PYTHON_FOLDERS):
             return shared
         return replace(shared, extra=((self._shown(Path(sys.base_prefix).resolve()), sys.base_prefix),))
 

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import re
+import signal
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -42,65 +43,80 @@ class Cgroup:
     @property
     def entrances(self) -> tuple[str, ...]:
         """Files that a process writes ``0`` to in order to join."""
-        return tuple(str(self._path(h) / "cgroup.procs") for h in self.hierarchies)
+        return tuple(f"{directory}/cgroup.procs" for directory in self._directories())
 
     def create(self, limits: SandboxLimits) -> None:
         """Make the directories and write the limits."""
         for hierarchy in self.hierarchies:
-            self._path(hierarchy).mkdir()
+            directory = hierarchy.base / self.name
+            directory.mkdir()
             for file, value in settings(hierarchy, limits):
-                _write_limit(self._path(hierarchy) / file, value)
+                _write_limit(directory / file, value)
 
     def kill(self) -> None:
         """SIGKILL to every process inside, at once where the kernel has ``cgroup.kill`` (5.14)."""
-        for hierarchy in self.hierarchies:
-            directory = self._path(hierarchy)
-            if (directory / "cgroup.kill").exists():
-                (directory / "cgroup.kill").write_text("1")
+        directories = self._directories()
+        for switch in (Path(directory, "cgroup.kill") for directory in directories):
+            if switch.exists():
+                switch.write_text("1")
                 return
-        for hierarchy in self.hierarchies[:1]:
-            for pid in _read(self._path(hierarchy) / "cgroup.procs").split():
+        for directory in directories[:1]:
+            for pid in _read(f"{directory}/cgroup.procs").split():
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(pid), 9)
+                    os.kill(int(pid), signal.SIGKILL)
 
     def remove(self, patience_s: float = 5.0) -> bool:
         """Kill what is left and remove the directories; ``False`` when the kernel kept one busy for all of ``patience_s``."""
         deadline = time.monotonic() + patience_s
-        paths = [self._path(hierarchy) for hierarchy in self.hierarchies]
-        while True:
-            paths = [path for path in paths if not _rmdir(path)]
-            if not paths or time.monotonic() > deadline:
-                return not paths
+        left = self._directories()
+        while left := [directory for directory in left if not _rmdir(Path(directory))]:
+            if time.monotonic() > deadline:
+                return False
             self.kill()
             time.sleep(0.002)
+        return True
 
     def out_of_memory(self) -> int:
         """Processes that the kernel killed for memory."""
-        return self._counter("memory.oom_control", "oom_kill") + self._counter("memory.events", "oom_kill")
+        return _counted("oom_kill", self._read("memory", "memory.oom_control", "memory.events"))
 
     def refused_processes(self) -> int:
         """Times that a fork or thread was refused."""
-        return self._counter("pids.events", "max")
+        return _counted("max", self._read("pids", "pids.events", "pids.events"))
 
     def peak_memory_bytes(self) -> int:
         """The most memory that was charged at once, page cache and tmpfs included."""
-        return self._number("memory.max_usage_in_bytes") or self._number("memory.peak")
+        return int(self._read("memory", "memory.max_usage_in_bytes", "memory.peak") or 0)
 
     def cpu_seconds(self) -> float:
         """CPU time of all processes so far, those that ended included."""
-        return self._counter("cpu.stat", "usage_usec") / 1e6 or self._number("cpuacct.usage") / 1e9
+        return max(
+            (_cpu_seconds(f"{hierarchy.base}/{self.name}", hierarchy.version) for hierarchy in self.hierarchies),
+            default=0.0,
+        )
 
-    def _path(self, hierarchy: Hierarchy) -> Path:
-        return hierarchy.base / self.name
+    def _directories(self) -> list[str]:
+        return [f"{hierarchy.base}/{self.name}" for hierarchy in self.hierarchies]
 
-    def _number(self, file: str) -> int:
-        texts = (_read(self._path(hierarchy) / file) for hierarchy in self.hierarchies)
-        return max((int(text) for text in texts if text.strip().isdigit()), default=0)
+    def _read(self, controller: Controller, file_v1: str, file_v2: str) -> str:
+        """A file of the hierarchy that has the controller; empty without one."""
+        for hierarchy in self.hierarchies:
+            if controller in hierarchy.controllers:
+                return _read(f"{hierarchy.base}/{self.name}/{file_v1 if hierarchy.version == 1 else file_v2}")
+        return ""
 
-    def _counter(self, file: str, key: str) -> int:
-        texts = (_read(self._path(hierarchy) / file) for hierarchy in self.hierarchies)
-        found = (re.search(rf"^{key} (\d+)$", text, re.MULTILINE) for text in texts)
-        return max((int(match[1]) for match in found if match), default=0)
+
+def _cpu_seconds(directory: str, version: int) -> float:
+    """v2 counts in every group, v1 where ``cpuacct`` is."""
+    if version == 2:
+        return _counted("usage_usec", _read(f"{directory}/cpu.stat")) / 1e6
+    return int(_read(f"{directory}/cpuacct.usage") or 0) / 1e9
+
+
+def _counted(key: str, text: str) -> int:
+    """The number beside a key."""
+    found = re.search(rf"^{key} (\d+)$", text, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def settings(hierarchy: Hierarchy, limits: SandboxLimits) -> Iterator[tuple[str, str]]:
@@ -258,8 +274,9 @@ def _rmdir(path: Path) -> bool:
     return True
 
 
-def _read(path: Path) -> str:
+def _read(path: Path | str) -> str:
     try:
-        return path.read_text()
+        with open(path) as file:  # noqa: PTH123 - some fifty a run, and pathlib takes longer than the kernel
+            return file.read()
     except OSError:
         return ""
