@@ -107,6 +107,8 @@ def _facts(deployment: Deployment, head: TaskHead, state: Task) -> Iterator[tupl
     yield "time", f"{units.seconds(running_s(state))} of {units.seconds(limits.wall_clock_s)} running"
     policy = head.policy or "the default of its track"
     yield "policy", f"{policy}, {head.track} track, priority {head.priority}, tenant {head.tenant}"
+    if state.answer:
+        yield "answer", state.answer
     yield "session", head.session_id
     if head.parent_task_id:
         yield "part of", head.parent_task_id
