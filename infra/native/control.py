@@ -11,6 +11,8 @@ from typing import Any
 from infra.native.errors import StackError
 
 SOCKET = "control.sock"
+ANSWER_SECONDS = 300
+"""More than any restart is given."""
 
 
 @contextmanager
@@ -36,12 +38,16 @@ def listen(folder: Path) -> socket.socket:
 def ask(folder: Path, do: str, **arguments: Any) -> Any:
     """Have the supervisor of `folder` do something and return its answer; `StackError` where it cannot or does not run."""
     with socket.socket(socket.AF_UNIX) as connection, _short_address(folder) as address:
+        connection.settimeout(ANSWER_SECONDS)
         try:
             connection.connect(address)
         except OSError as error:
             raise StackError(f"no stack runs in {folder}: start one with `python -m infra.native up`") from error
-        connection.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
-        line = connection.makefile().readline()
+        try:
+            connection.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
+            line = connection.makefile().readline()
+        except OSError as error:
+            raise StackError(f"the stack in {folder} did not answer to {do!r}: {error}") from error
     if not line:
         raise StackError(f"the stack in {folder} ended before it answered: see {folder}/log/supervisor.log")
     answer = json.loads(line)

@@ -10,7 +10,7 @@ from pathlib import Path
 from infra.native.errors import StackError
 from infra.native.ports import HOST
 from infra.native.private import password, write_private
-from infra.native.server import Command
+from infra.native.server import Command, tail
 
 PORTS = ("postgres",)
 USER = DATABASE = "longstride"
@@ -65,7 +65,7 @@ class Postgres:
         code = initdb.start().wait(timeout=60)
         secret.unlink()
         if code != 0:
-            raise StackError(f"initdb ended with exit code {code}: see {self.log}")
+            raise StackError(f"initdb ended with exit code {code}; {tail(self.log)}")
         draft.rename(self.data)
 
     def _unprivileged(self, program: str, *arguments: str) -> list[str]:
@@ -81,14 +81,9 @@ class Postgres:
         import psycopg
 
         try:
-            with psycopg.connect(self.url("postgres"), connect_timeout=5):
-                return True
+            with psycopg.connect(self.url("postgres"), autocommit=True, connect_timeout=5) as connection:
+                if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone() is None:
+                    connection.execute(f"CREATE DATABASE {DATABASE}")
         except psycopg.OperationalError:
             return False
-
-    def provide(self) -> None:
-        import psycopg
-
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone() is None:
-                connection.execute(f"CREATE DATABASE {DATABASE}")
+        return True

@@ -118,6 +118,3 @@ class RabbitMQ:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
-
-    def provide(self) -> None:
-        """The default user and virtual host come from the configuration."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from infra.native.server import Server
 
-TAIL_BYTES = 4000
-
 
 class Running:
     """The started processes of `server`; the last of its commands is the server itself."""
@@ -69,9 +67,3 @@ class Running:
 
     def status(self) -> dict[str, Any]:
         return {"pid": self._main.pid, "exit_code": self.exit_code, "log": str(self.server.log)}
-
-    def log_tail(self) -> str:
-        with self.server.log.open("rb") as file:
-            file.seek(max(0, self.server.log.stat().st_size - TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-        return f"the end of {self.server.log}:\n{text}"

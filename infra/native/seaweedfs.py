@@ -93,14 +93,22 @@ class SeaweedFS:
             topology = json.loads(_get(f"http://{HOST}:{self._ports['master']}/dir/status"))
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
-        return bool(topology["Topology"]["Max"] > 0)
+        return topology["Topology"]["Max"] > 0 and self._has_bucket()
 
-    def provide(self) -> None:
+    def _has_bucket(self) -> bool:
+        import urllib3
         from minio import Minio
+        from minio.error import S3Error
 
-        client = Minio(self.endpoint.removeprefix("http://"), self.access_key, self.secret_key, secure=False)
-        if not client.bucket_exists(bucket_name=BUCKET):
-            client.make_bucket(bucket_name=BUCKET)
+        address = self.endpoint.removeprefix("http://")
+        with urllib3.PoolManager(timeout=5, retries=False) as http:
+            client = Minio(address, self.access_key, self.secret_key, secure=False, http_client=http)
+            try:
+                if not client.bucket_exists(bucket_name=BUCKET):
+                    client.make_bucket(bucket_name=BUCKET)
+            except (S3Error, urllib3.exceptions.HTTPError):
+                return False
+        return True
 
 
 def _get(url: str) -> bytes:

@@ -10,6 +10,8 @@ from typing import Protocol
 
 from infra.native.linux import die_with_parent
 
+TAIL_BYTES = 4000
+
 
 @dataclass(frozen=True)
 class Command:
@@ -58,7 +60,11 @@ class Server(Protocol):
         """What to run: helpers first, the server itself last."""
 
     def ready(self) -> bool:
-        """Whether it serves requests now; asked again and again after each start."""
+        """Whether it serves requests and has what every client expects, e.g. a bucket, which it makes where missing."""
 
-    def provide(self) -> None:
-        """Make what every client expects, e.g. a bucket, where it is not there; called after each start."""
+
+def tail(log: Path) -> str:
+    """The end of a log, for an error's text."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        return f"the end of {log}:\n{file.read().decode(errors='replace')}"

@@ -17,6 +17,7 @@ from infra.native.events import Events, Stopped, ignore_ending
 from infra.native.linux import adopt_orphans
 from infra.native.ports import Ports
 from infra.native.running import Running
+from infra.native.server import tail
 
 READY_SECONDS = 120
 """A first boot takes 3 to 10 seconds on an idle machine; this is for one that others load heavily."""
@@ -97,12 +98,11 @@ class Supervisor:
         """Whether the server serves now. `StackError` where there is nothing to wait for any more."""
         name = running.server.name
         if running.exit_code is not None:
-            raise StackError(f"{name} ended with exit code {running.exit_code}; {running.log_tail()}")
+            raise StackError(f"{name} ended with exit code {running.exit_code}; {tail(running.server.log)}")
         if running.seconds > READY_SECONDS:
-            raise StackError(f"{name} is not ready after {READY_SECONDS} s; {running.log_tail()}")
+            raise StackError(f"{name} is not ready after {READY_SECONDS} s; {tail(running.server.log)}")
         if not running.server.ready():
             return False
-        running.server.provide()
         self._say(f"{name} is ready after {running.seconds:.1f} s")
         return True
 

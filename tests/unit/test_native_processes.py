@@ -15,7 +15,7 @@ from infra.native.addresses import Addresses
 from infra.native.errors import StackError
 from infra.native.private import password, write_private
 from infra.native.running import Running
-from infra.native.server import Command
+from infra.native.server import Command, tail
 from infra.native.stack import Stack
 
 ROOT = Path(__file__).parents[2]
@@ -41,9 +41,6 @@ class Shell:
 
     def ready(self) -> bool:
         return "ready" in self.log.read_text()
-
-    def provide(self) -> None:
-        """Nothing to provide."""
 
 
 def started(server: Shell) -> Running:
@@ -104,12 +101,10 @@ def test_only_an_end_that_nobody_asked_for_is_logged(tmp_path: Path) -> None:
 
 
 def test_the_tail_of_a_long_log_is_its_end(tmp_path: Path) -> None:
-    running = Running(Shell(tmp_path, "true"))
-    end(running)
-    running.server.log.write_text("first\n" + "x" * 10_000 + "\nlast\n")
-    tail = running.log_tail()
-    assert tail.endswith("last\n")
-    assert len(tail) < 5000
+    log = tmp_path / "log"
+    log.write_text("first\n" + "x" * 10_000 + "\nlast\n")
+    assert tail(log).endswith("last\n")
+    assert len(tail(log)) < 5000
 
 
 def test_a_command_sees_nothing_of_the_callers_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,3 +188,23 @@ def test_addresses_survive_their_file(tmp_path: Path) -> None:
     assert Addresses.load(tmp_path) == addresses
     assert (tmp_path / "addresses.json").stat().st_mode & 0o777 == 0o600
     assert set(addresses.environment()) >= {"LONGSTRIDE_AMQP_URL", "LONGSTRIDE_DATABASE_URL", "LONGSTRIDE_S3_ENDPOINT"}
+
+
+def around(script: str) -> list[str]:
+    """A process that runs `script` as `run` does, but without a stack."""
+    call = f"import sys; from infra.native.__main__ import _with_environment as f; sys.exit(f({['sh', '-c', script]}, {{'NAME': 'value'}}))"
+    return [sys.executable, "-c", call]
+
+
+@pytest.mark.parametrize(("script", "code"), [('test "$NAME" = value && exit 7', 7), ("kill -9 $$", 128 + 9)])
+def test_run_passes_on_variables_and_the_exit_code(script: str, code: int) -> None:
+    assert subprocess.run(around(script), cwd=ROOT).returncode == code
+
+
+def test_run_passes_on_a_termination_and_waits_for_its_outcome() -> None:
+    script = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done"
+    with subprocess.Popen(around(script), cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.terminate()
+    assert process.returncode == 3
