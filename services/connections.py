@@ -1,10 +1,12 @@
 """Where a service finds what it stands on: the same variables for all of them."""
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from longstride.messaging.lease import HEARTBEAT_S, TTL_S
 from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.disk import DiskArtifacts
 from longstride.storage.minio_artifacts import MinioArtifacts
@@ -32,6 +34,10 @@ class Connections(BaseSettings):
     """Bring the schema up to date at start; with ``false`` a service refuses one that is not."""
     patience_s: float = 60.0
     """Seconds to wait at start for PostgreSQL, RabbitMQ and the artifact store, each."""
+    lease_ttl_s: Annotated[float, Field(gt=0)] = TTL_S
+    """Seconds after its last heartbeat at which a worker counts as dead."""
+    heartbeat_s: Annotated[float, Field(gt=0)] = HEARTBEAT_S
+    """Seconds between heartbeats; at most a third of that."""
     state_dir: Path = Path(".longstride")
     """Files of this machine that can be made again: weights, sandboxes' scratch."""
 

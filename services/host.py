@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +17,11 @@ from longstride.messaging.consumer import Consumer, Source
 from longstride.messaging.delivery import Delivery
 from longstride.messaging.errors import MessagingError
 from longstride.messaging.part import Part
+from longstride.messaging.relay import Observer
 from longstride.messaging.service import ServiceRuntime
 from longstride.messaging.startup_checks import check_broker
 from longstride.messaging.watchdog import Watchdog
+from longstride.observability.publishing import published
 from longstride.observability.settings import TelemetrySettings
 from longstride.observability.setup import Telemetry, setup
 from longstride.observability.span_record import SpanRecord, SpanWriter
@@ -26,6 +29,7 @@ from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.database import Database
 from longstride.storage.errors import StorageError
 from longstride.storage.migrations import upgrade
+from longstride.storage.outbox import OutboxMessage
 from longstride.storage.readiness import patiently, wait_for_artifacts, wait_for_database
 from longstride.tools.registry import Registry, builtin_tools
 from services.connections import Connections
@@ -103,11 +107,36 @@ def open_host(
         telemetry: of a process that hosts several services; ``None`` sets it up.
     """
     database_url, amqp_url = connections.database_url.get_secret_value(), connections.amqp_url.get_secret_value()
-    backbone = Backbone(service, database_url, amqp_url, pool_size=pool_size)
+    backbone = Backbone(
+        service,
+        database_url,
+        amqp_url,
+        pool_size=pool_size,
+        lease_ttl_s=connections.lease_ttl_s,
+        heartbeat_s=connections.heartbeat_s,
+    )
     telemetry = telemetry or setup(
         service, TelemetrySettings(), writer=span_writer(database_url), incarnation=backbone.incarnation
     )
+    backbone.relay.on_settled = publication_spans(telemetry)
     return Host(service, connections, backbone, telemetry)
+
+
+def publication_spans(telemetry: Telemetry) -> Observer:
+    """A span for each message, written when the broker has answered."""
+
+    def observe(row: OutboxMessage, started_ns: int, error: MessagingError | None) -> None:
+        published(
+            telemetry,
+            row.wire,
+            row.routing_key,
+            reply=row.carrier == "reply",
+            started_ns=started_ns,
+            ended_ns=time.time_ns(),
+            error=str(error) if error else None,
+        )
+
+    return observe
 
 
 def span_writer(database_url: str) -> SpanWriter:
@@ -147,6 +176,7 @@ def run(service: str, parts: Callable[[Host], Sequence[Part]]) -> int:
         host = open_host(service, Connections())
         check(host)
         runtime = ServiceRuntime(host.backbone, [*host.housekeeping(), *parts(host)])
+        host.telemetry.health.register("parts", lambda: ailing(runtime))
     except ValidationError as error:
         return refuse(f"settings: {explain(error)}")
     except (StorageError, MessagingError) as error:
@@ -154,6 +184,12 @@ def run(service: str, parts: Callable[[Host], Sequence[Part]]) -> int:
     code = runtime.run()
     host.telemetry.shutdown()
     return code
+
+
+def ailing(runtime: ServiceRuntime) -> str | None:
+    """The part that cannot go on, for the health check."""
+    failed = runtime.failed()
+    return f"{failed.name}: {failed.failure!r}" if failed else None
 
 
 def refuse(sentence: str) -> int:

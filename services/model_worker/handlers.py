@@ -1,5 +1,6 @@
 """Message in → a policy asked → message out; and new versions put into service."""
 
+import time
 from collections.abc import Callable
 
 from longstride.contracts.envelope import Envelope
@@ -35,9 +36,11 @@ class ModelWorker:
                 tools = self._tools.specs(message.tools)
             except (PolicyUnavailable, ValueError) as error:
                 return Answer(Generated(step=message.step, text="", error=str(error)[:8000], policy=asked))
+            started = time.perf_counter()
             generated = answer(
                 message, policy=policy, artifacts=self._artifacts, session_id=envelope.session_id, tools=tools
             )
+            generated = _timed(generated, time.perf_counter() - started)
             set_attributes(
                 current,
                 {
@@ -54,6 +57,13 @@ class ModelWorker:
         """Serve the version from the next call on; calls in flight end on the old one."""
         with span(names.LOAD_POLICY, message.policy, attributes={names.POLICY_VERSION: message.policy_version}):
             self._policies.publish(message)
+
+
+def _timed(generated: Generated, seconds: float) -> Generated:
+    """With our clock's reading, where the policy has not looked at its own."""
+    if generated.usage.wall_ms:
+        return generated
+    return generated.model_copy(update={"usage": generated.usage.model_copy(update={"wall_ms": seconds * 1e3})})
 
 
 def handlers(worker: ModelWorker) -> dict[str, WorkHandler]:

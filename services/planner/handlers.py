@@ -21,6 +21,7 @@ from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.tasks import TaskHead
 from longstride.storage.unit_of_work import UnitOfWork
 from services.planner.effects import Scene, carry_out, store_objects
+from services.planner.landmarks import mark
 from services.planner.projection import project
 from services.planner.references import references
 from services.planner.task_log import TaskLog
@@ -123,6 +124,7 @@ class Planner:
         if not decision.events:
             return self._write(self._scene(uow, head, decision, envelope))
         store_objects(decision, self._artifacts)
+        mark(decision.events)
         saved = self._log.save(uow, self._dated(head, decision), decision, envelope.message_id)
         return self._write(self._scene(uow, saved, decision, envelope))
 

@@ -12,6 +12,7 @@ from services.host import Host, Serving, run
 from services.telemetry.handlers import Recorder, handlers
 from services.telemetry.settings import RecorderSettings
 from services.telemetry.sweeps import Sweeps
+from services.telemetry.vitals import Vitals
 
 
 def parts(host: Host) -> Sequence[Part]:
@@ -25,6 +26,7 @@ def parts(host: Host) -> Sequence[Part]:
     orphans, kept = timedelta(hours=settings.orphans_after_h), timedelta(days=settings.keep_spans_days)
     return [
         *host.watched(Serving(backbone.bus, "longstride.telemetry", dispatcher, slots=settings.slots)),
+        Vitals(backbone.database, host.telemetry.metrics),
         Sweeps(backbone.database, host.artifacts, orphans, kept),
     ]
 

@@ -21,6 +21,7 @@ from longstride.storage.tasks import TaskHead
 from tests.support.eventually import eventually
 from tests.support.servers import Servers
 
+ROOT = Path(__file__).parents[2]
 MODULES = {
     "planner": "services.planner.main",
     "tool-executor": "services.tool_executor.main",
@@ -59,15 +60,33 @@ class Deployment:
     def start(self, *services: str, **variables: str) -> None:
         """Start services, all but the trainer by default, with further environment ``variables``."""
         for service in services or ("planner", "tool-executor", "model-worker", "telemetry"):
-            with (self.folder / f"{service}.log").open("ab") as log:
-                self.processes[service] = subprocess.Popen(
-                    [sys.executable, "-m", MODULES[service]],
-                    env={**self.environment, **variables},
-                    stdout=log,
-                    stderr=log,
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
+            self._spawn(service, [MODULES[service]], variables)
+
+    def start_doomed(self, service: str, message_type: str, point: str, **variables: str) -> None:
+        """Start a service that kills itself at ``point`` of the first message of a type; see ``doomed_service``."""
+        marker = self.folder / new_id("marker")
+        arguments = ["tests.support.doomed_service", MODULES[service], message_type, point, str(marker)]
+        self._spawn(service, arguments, variables)
+
+    def await_death(self, service: str, timeout_s: float = 60) -> None:
+        """Wait until a doomed service has killed itself."""
+        try:
+            assert self.processes[service].wait(timeout_s) == -signal.SIGKILL, self.logs()
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{service} lives\n{self.logs()}") from None
+        del self.processes[service]
+
+    def _spawn(self, service: str, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
+        with (self.folder / f"{service}.log").open("ab") as log:
+            self.processes[service] = subprocess.Popen(
+                [sys.executable, "-m", *arguments],
+                env={**self.environment, **variables},
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=ROOT,
+            )
 
     def kill(self, service: str) -> None:
         """kill -9 of a service and of the children it made."""

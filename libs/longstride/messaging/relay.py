@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -28,6 +28,10 @@ REPLY_TRIES = 4
 """After so many tries a reply queue counts as gone for good."""
 
 
+Observer = Callable[[OutboxMessage, int, MessagingError | None], object]
+"""``observer(row, started_ns, error)``"""
+
+
 @dataclass(slots=True)
 class RelayCounts:
     """What a relay did since it started."""
@@ -48,6 +52,9 @@ class OutboxRelay(Loop):
     are sent in its order; between transactions no order is promised.
     """
 
+    on_settled: Observer | None = None
+    """Called on the bus's thread for each message that the broker has answered; it must be quick."""
+
     def __init__(self, bus: Bus, database: Database, *, polls: bool = True, poll_s: float = POLL_S) -> None:
         """
         Args:
@@ -64,7 +71,8 @@ class OutboxRelay(Loop):
         self._poll_s = poll_s
         self._next_poll = 0.0
         self._lock = threading.Lock()
-        self._in_flight: set[int] = set()
+        self._in_flight: dict[int, int] = {}
+        """Row → Unix nanoseconds when it was handed to the broker."""
         self._settled: list[tuple[OutboxMessage, MessagingError | None]] = []
 
     @property
@@ -96,7 +104,7 @@ class OutboxRelay(Loop):
 
     def _send(self, rows: Sequence[OutboxMessage]) -> None:
         with self._lock:
-            self._in_flight.update(row.id for row in rows)
+            self._in_flight.update(dict.fromkeys((row.id for row in rows), time.time_ns()))
         self.counts.sent += len(rows)
         try:
             self._bus.send(
@@ -105,13 +113,19 @@ class OutboxRelay(Loop):
             )
         except BusUnavailable:
             with self._lock:
-                self._in_flight.difference_update(row.id for row in rows)
+                self._forget(rows)
             raise
 
+    def _forget(self, rows: Sequence[OutboxMessage]) -> None:
+        for row in rows:
+            self._in_flight.pop(row.id, None)
+
     def _on_settled(self, row: OutboxMessage, error: MessagingError | None) -> None:
+        if self.on_settled is not None:
+            self.on_settled(row, self._in_flight.get(row.id, time.time_ns()), error)
         with self._lock:
             if isinstance(error, BusUnavailable):
-                self._in_flight.discard(row.id)  # its fate is unknown: it is sent again when due
+                self._in_flight.pop(row.id, None)  # its fate is unknown: it is sent again when due
             else:
                 self._settled.append((row, error))
         super().wake()
@@ -143,7 +157,7 @@ class OutboxRelay(Loop):
                 self._settled = settled + self._settled
             raise
         with self._lock:
-            self._in_flight.difference_update(row.id for row, _ in settled)
+            self._forget([row for row, _ in settled])
         self._report(settled, failed)
 
     def _report(

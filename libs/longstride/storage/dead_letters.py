@@ -60,6 +60,11 @@ class DeadLetters:
         """Newest first, from below the id ``before`` on; those already replayed only when asked for."""
         return self._transaction.rows(DeadLetter, _LIST, {"limit": limit, "before": before, "replayed": replayed})
 
+    def waiting(self) -> int:
+        """How many were not replayed."""
+        number: int = self._transaction.value("SELECT count(*) FROM dead_letters WHERE replayed_at IS NULL")
+        return number
+
     def get(self, letter_id: int) -> DeadLetter | None:
         """One letter, locked, so that it is replayed by one person at a time."""
         return self._transaction.row(

@@ -7,6 +7,8 @@ from longstride.agent.checks import cannot_run, judge_answer, judge_command, jud
 from longstride.contracts.v1.action import CheckResult, Usage
 from longstride.contracts.v1.check import AnswerCheck, Check, CommandCheck, FileCheck
 from longstride.contracts.v1.input_file import InputFile
+from longstride.observability import names
+from longstride.observability.spans import set_attributes, span
 from longstride.sandbox.base import SUPPORT, Command, Execution
 from longstride.sandbox.content import ContentStore
 from longstride.sandbox.errors import ExecutionCancelled, SandboxFailed
@@ -43,6 +45,13 @@ class Examiner:
         Raises:
             ExecutionCancelled: the call was cancelled.
         """
+        with span(names.EVALUATE, check.name, attributes={names.CHECK_NAME: check.name}) as current:
+            result = self._judged(check)
+            label = "pass" if result.passed else "fail"
+            set_attributes(current, {names.CHECK_SCORE: result.score, names.CHECK_LABEL: label})
+        return result
+
+    def _judged(self, check: Check) -> CheckResult:
         if isinstance(check, AnswerCheck):
             return judge_answer(check, self.answer, bounded_match)
         if isinstance(check, FileCheck):
