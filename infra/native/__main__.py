@@ -117,14 +117,21 @@ def _words(options: argparse.Namespace) -> list[str]:
 
 def _with_environment(command: list[str], variables: dict[str, str]) -> int:
     parent = os.getpid()
+    started: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, frame: object) -> None:
+        if not started:
+            sys.exit(128 + number)
+        started[0].send_signal(number)
+
+    signal.signal(signal.SIGTERM, forward)  # Sent to this process alone, unlike Ctrl-C, which the terminal's all get.
     process = subprocess.Popen(
         command,
         env={**os.environ, **variables},
         preexec_fn=lambda: die_with_parent(parent, signal.SIGTERM),
     )
-    # Ctrl-C reaches the command by itself, as it shares the terminal; a SIGTERM is sent to this process alone.
+    started.append(process)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
     code = process.wait()
     return code if code >= 0 else 128 - code
 
