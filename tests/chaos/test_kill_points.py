@@ -58,13 +58,13 @@ def _happened_once(deployment: Deployment, head: TaskHead) -> None:
         types = [event.type for event in uow.events.read(head.id)]
     assert types.count("ended") == 1
     assert types.count("action_proposed") == types.count("action_observed") == 3
-    eventually(lambda: _left(deployment, head.id) == NOTHING, 30)
+    eventually(lambda: left(deployment, head.id) == NOTHING, 30)
 
 
 NOTHING = {"open attempts": None, "outbox": 0, "trajectories": 1, "dead letters": 0, "deadline": None}
 
 
-def _left(deployment: Deployment, task_id: str) -> dict[str, object]:
+def left(deployment: Deployment, task_id: str) -> dict[str, object]:
     with deployment.database.begin() as uow:
         return {
             "open attempts": uow.attempts.open(task_id, "generate") or uow.attempts.open(task_id, "execute"),
