@@ -122,6 +122,16 @@ def test_many_prompts_decode_as_each_alone(policy):
         torch.testing.assert_close(output.logprobs, alone.logprobs, atol=1e-4, rtol=0)
 
 
+def test_a_batch_whose_rows_end_together_at_their_limit_stays_in_its_cache(policy):
+    """A row near its limit is padded as far as another row's forced tokens reach."""
+    prompts = [policy.prompt([Turn(Message(role="user", content="x" * n))]) for n in range(1, 30)]
+    for room in range(1, 12):
+        outputs = decode(
+            policy.model, policy.grammar, prompts, Dice(4.0, generator=torch.Generator().manual_seed(room)), room
+        )
+        assert max(len(output.ids) for output in outputs) == room
+
+
 def test_a_seed_repeats_an_answer_and_turns_differ(policy):
     assert ask(policy, temperature=1.0, seed=1).text == ask(policy, temperature=1.0, seed=1).text
     assert ask(policy, temperature=1.0, seed=1).text != ask(policy, temperature=1.0, seed=2).text
@@ -151,7 +161,7 @@ def test_it_stops_in_time(policy):
 
 def test_a_long_conversation_overflows(policy):
     turns = [Turn(Message(role="tool", content="q" * 90)) for _ in range(6)]
-    with pytest.raises(ContextOverflow, match="tokens; builtin reads 448"):
+    with pytest.raises(ContextOverflow, match=r"tokens; builtin reads \d+"):
         ask(policy, *turns)
 
 
@@ -162,7 +172,7 @@ def test_the_room_in_the_window_bounds_an_answer():
 
 
 def test_a_tokenizer_of_another_model_is_refused():
-    with pytest.raises(ValueError, match="the model reads 567 ids, the tokenizer makes"):
+    with pytest.raises(ValueError, match=r"the model reads \d+ ids, the tokenizer makes 257"):
         BuiltinPolicy(random_model(), Tokenizer(["<end>"], [], []), 0)
 
 

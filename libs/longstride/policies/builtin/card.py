@@ -1,6 +1,5 @@
 """The model card that is written beside each version's weights."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longstride.policies.builtin import family
@@ -12,21 +11,17 @@ if TYPE_CHECKING:
 CARD_FILE = "MODEL_CARD.md"
 
 
-def write_card(
-    directory: Path, version: int, seed: int, parameters: int, plan: "TrainingPlan", report: "StageReport"
-) -> None:
-    """Write ``MODEL_CARD.md``."""
+def write_card(report: "StageReport", plan: "TrainingPlan") -> None:
+    """Write ``MODEL_CARD.md`` beside the weights."""
     text = TEXT.format(
-        version=version,
-        parameters=f"{parameters:,}",
+        report=report,
+        parameters=f"{report.parameters:,}",
         plan=plan,
-        origin=ORIGINS[report.stage].format(plan=plan, s=plan.supervision, r=plan.reinforcement),
-        seed=seed,
-        seconds=f"{report.seconds:.0f}",
+        origin=ORIGINS[report.stage].format(s=plan.supervision, r=plan.reinforcement),
         kinds=", ".join(family.KINDS),
         results=_results(report.evaluations),
     )
-    (directory / CARD_FILE).write_text(text)
+    (report.directory / CARD_FILE).write_text(text)
 
 
 def _results(evaluations: tuple[Evaluation, ...]) -> str:
@@ -65,7 +60,7 @@ ORIGINS = {
 }
 
 TEXT = """\
-# builtin, version {version}
+# builtin, version {report.version}
 
 A decoder-only transformer of {parameters} parameters ({plan.layers} layers, width {plan.width}, context {plan.context} tokens), \
 trained from nothing on one family of tasks. It exists so that the whole loop (plan, act, observe, correct, submit, learn) is real \
@@ -88,7 +83,7 @@ It has a chat template of its own: the system prompt and the list of files are l
 long messages are cut in the middle.
 
 ## How it was made
-{origin} Seed {seed}; {seconds} s of training for this stage with one thread on a shared machine. Again: `longstride policy train-builtin --seed {seed}`. \
+{origin} Seed {report.seed}; {report.cpu_seconds:.0f} s of one core's time for this stage. Again: `longstride policy train-builtin --seed {report.seed}`. \
 Data: generated, none of it from people. Licence: that of this repository.
 
 ## How often it is right

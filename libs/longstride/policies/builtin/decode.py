@@ -12,6 +12,9 @@ from longstride.models.transformer import Transformer
 from longstride.policies.builtin.grammar import FORBIDDEN, START, Grammar
 from longstride.policies.sampling import NEVER, Dice, choose
 
+IDLE = [0]
+"""What a finished row reads, at its first position."""
+
 
 class DeadlinePassed(Exception):
     """The time was up before the last token."""
@@ -56,13 +59,13 @@ def decode(
         DeadlinePassed: it came first.
         ValueError: a prompt leaves no room in the model's context.
     """
-    room = min(max_tokens, model.config.context - max(map(len, prompts)))
+    # Rows are padded to the longest piece that is read at once, and padding takes positions, too.
+    longest, padding = max(map(len, prompts)), grammar.longest_forced
+    room = min(max_tokens, model.config.context - longest - padding)
     if room < 1:
-        raise ValueError(
-            f"a prompt of {max(map(len, prompts))} ids leaves no room in a context of {model.config.context}"
-        )
-    batch = _Batch(model, grammar, prompts, room)
-    while batch.rows:
+        raise ValueError(f"a prompt of {longest} ids leaves no room in a context of {model.config.context}")
+    batch = _Batch(model, grammar, prompts, room, longest + room + padding)
+    while batch.unfinished:
         if time.monotonic() > deadline:
             raise DeadlinePassed
         batch.step(dice)
@@ -70,54 +73,67 @@ def decode(
 
 
 class _Batch:
-    """The rows that are still being written."""
+    """The outputs that are being written, one a row of the cache.
 
-    def __init__(self, model: Transformer, grammar: Grammar, prompts: Sequence[Sequence[int]], room: int) -> None:
+    A finished row stays, and is fed a token that nobody reads, until half of the rows are finished: to copy the cache at each
+    end would cost more than the decoding.
+    """
+
+    def __init__(
+        self, model: Transformer, grammar: Grammar, prompts: Sequence[Sequence[int]], room: int, capacity: int
+    ) -> None:
         self._model, self._grammar, self._room = model, grammar, room
         self.outputs = [Output() for _ in prompts]
-        self.rows = list(range(len(prompts)))
-        """Indices of unfinished outputs, one for each row of the cache."""
+        self._rows = list(range(len(prompts)))
+        """Which output each row of the cache is."""
         self._states = [START] * len(prompts)
-        self._cache = KVCache(model.config, len(prompts), max(map(len, prompts)) + room)
+        self._cache = KVCache(model.config, len(prompts), capacity)
         self._lengths = torch.zeros(len(prompts), dtype=torch.int64)
         self._logits = self._feed(prompts)
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether any output is."""
+        return not all(map(self._finished, self._rows))
+
     def step(self, dice: Dice) -> None:
         """Sample one id a row, add what the grammar forces after it, and read both."""
-        allowed = self._grammar.allowed[torch.tensor([self._states[row] for row in self.rows])]
-        tokens, logprobs = choose(self._logits.masked_fill(~allowed, NEVER), dice)
-        written = [
-            self._write(row, token, logprob)
-            for row, token, logprob in zip(self.rows, tokens.tolist(), logprobs.tolist(), strict=True)
-        ]
-        left = [index for index, row in enumerate(self.rows) if not self._finished(row)]
-        if len(left) < len(self.rows):
-            self._keep(left)
-        if left:
-            self._logits = self._feed([written[index] for index in left])
+        states = torch.tensor([START if self._finished(row) else self._states[row] for row in self._rows])
+        tokens, logprobs = choose(self._logits.masked_fill(~self._grammar.allowed[states], NEVER), dice)
+        sampled = zip(self._rows, tokens.tolist(), logprobs.tolist(), strict=True)
+        pieces = [IDLE if self._finished(row) else self._write(row, *choice) for row, *choice in sampled]
+        running = [index for index, row in enumerate(self._rows) if not self._finished(row)]
+        if 2 * len(running) <= len(self._rows):
+            self._keep(running)
+            pieces = [pieces[index] for index in running]
+        if running:
+            self._logits = self._feed(pieces)
 
     def _write(self, row: int, token: int, logprob: float) -> list[int]:
         """The sampled id and the forced ones after it."""
         output = self.outputs[row]
         start = len(output.ids)
         output.add(token, logprob, chosen=True)
-        self._states[row] = state = int(self._grammar.table[self._states[row], token])
-        while (forced := int(self._grammar.forced[state])) != FORBIDDEN and len(output.ids) < self._room:
+        state = self._grammar.after(self._states[row], token)
+        while (forced := self._grammar.only(state)) != FORBIDDEN and len(output.ids) < self._room:
             output.add(forced, 0.0, chosen=False)
-            self._states[row] = state = int(self._grammar.table[state, forced])
+            state = self._grammar.after(state, forced)
+        self._states[row] = state
         output.complete = state == self._grammar.done
         return output.ids[start:]
 
     def _finished(self, row: int) -> bool:
         return self.outputs[row].complete or len(self.outputs[row].ids) >= self._room
 
-    def _keep(self, left: list[int]) -> None:
-        index = torch.tensor(left, dtype=torch.int64)
-        self.rows = [self.rows[i] for i in left]
+    def _keep(self, running: list[int]) -> None:
+        index = torch.tensor(running, dtype=torch.int64)
+        self._rows = [self._rows[i] for i in running]
         self._cache, self._lengths = self._cache.select(index), self._lengths[index]
 
     def _feed(self, pieces: Sequence[Sequence[int]]) -> Tensor:
         """Read ids, ragged, at the end of each row; the logits after the last of each, (rows, vocab_size)."""
+        idle = torch.tensor([piece is IDLE for piece in pieces])
+        self._lengths = self._lengths.masked_fill(idle, 0)
         counts = torch.tensor([len(piece) for piece in pieces])
         padded = torch.zeros(len(pieces), int(counts.max()), dtype=torch.int64)
         for row, piece in enumerate(pieces):

@@ -31,6 +31,21 @@ class Grammar:
         count = self.allowed.sum(1)
         self.forced = torch.where(count == 1, self.allowed.int().argmax(1), FORBIDDEN)
         """(states,) int64: the one token allowed, or ``FORBIDDEN`` where there is a choice."""
+        # Lists are read much faster than single elements of tensors.
+        self._after, self._only = self.table.tolist(), self.forced.tolist()
+
+    @property
+    def longest_forced(self) -> int:
+        """The most tokens that can follow each other without a choice."""
+        return max(self._forced_run(state) for state in range(len(self._only)))
+
+    def after(self, state: int, token: int) -> int:
+        """The state after a token, or ``FORBIDDEN``."""
+        return int(self._after[state][token])
+
+    def only(self, state: int) -> int:
+        """The one token allowed, or ``FORBIDDEN`` where there is a choice."""
+        return int(self._only[state])
 
     def states(self, output_ids: Tensor) -> Tensor:
         """The state before each id of an output, (N,).
@@ -41,7 +56,7 @@ class Grammar:
         before, state = torch.empty_like(output_ids), START
         for position, token in enumerate(output_ids.tolist()):
             before[position] = state
-            state = int(self.table[state, token])
+            state = self.after(state, token)
             if state == FORBIDDEN:
                 raise ValueError(f"id {token} at position {position} is not allowed by the grammar")
         return before
@@ -49,6 +64,12 @@ class Grammar:
     def support(self, output_ids: Tensor) -> Tensor:
         """What might have been written instead of each id of an output: (N,) → (N, vocab_size) bool; raises as ``states``."""
         return self.allowed[self.states(output_ids)]
+
+    def _forced_run(self, state: int) -> int:
+        length = 0
+        while (token := self.only(state)) != FORBIDDEN:
+            state, length = self.after(state, token), length + 1
+        return length
 
     def _build(self) -> Tensor:
         """States are added from the last to the first; ``START`` is swapped to the front."""

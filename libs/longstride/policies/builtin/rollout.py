@@ -16,8 +16,8 @@ from longstride.policies.builtin.simulator import NotSimulated, Simulator
 from longstride.policies.builtin.template import Template
 from longstride.policies.sampling import Dice
 
-MOST_TURNS = 8
-MOST_TOKENS = 160
+MOST_TURNS = 7
+MOST_TOKENS = 128
 """Of one action."""
 
 

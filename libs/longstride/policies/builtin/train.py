@@ -12,7 +12,6 @@ from typing import Literal
 import torch
 
 from longstride.models.config import TransformerConfig
-from longstride.models.tokenizer import Tokenizer
 from longstride.models.transformer import Transformer
 from longstride.policies.builtin import vocabulary
 from longstride.policies.builtin.card import write_card
@@ -58,20 +57,16 @@ class StageReport:
     """One of the two versions."""
 
     stage: Stage
-    directory: Path
-    seconds: float
-    """Of training alone."""
-    evaluations: tuple[Evaluation, ...]
-    """Greedy, then sampled at temperature 1."""
-
-
-@dataclass(frozen=True)
-class TrainingReport:
-    """What ``train_builtin`` made."""
-
+    version: int
     seed: int
     parameters: int
-    stages: tuple[StageReport, ...]
+    directory: Path
+    seconds: float
+    """Of training alone, on the clock."""
+    cpu_seconds: float
+    """Of training alone, of all threads: what does not depend on what else the machine does."""
+    evaluations: tuple[Evaluation, ...]
+    """Greedy, then sampled at temperature 1; none when nothing was measured."""
 
 
 def train_builtin(
@@ -81,11 +76,11 @@ def train_builtin(
     *,
     threads: int = 1,
     say: Callable[[str], None] = lambda line: None,
-) -> TrainingReport:
+) -> tuple[StageReport, ...]:
     """Train both versions and write them to ``out/v0`` (supervised) and ``out/v1`` (then reinforced).
 
     Each directory holds ``config.json``, ``model.safetensors`` (fp16), ``tokenizer.json``, ``MODEL_CARD.md`` and
-    ``training.json``. Equal seeds give equal files on equal machines with equal ``threads``.
+    ``training.json``. Equal seeds give equal weights on equal machines with equal ``threads``.
 
     Args:
         seed: decides weights, tasks and samples.
@@ -95,60 +90,77 @@ def train_builtin(
         say: told of the progress, a line at a time.
     """
     torch.set_num_threads(threads)
-    tokenizer = vocabulary.tokenizer()
-    model = Transformer(plan.config(tokenizer.vocab_size), seed=seed)
-    say(f"{model.parameter_count:,} parameters, {tokenizer.vocab_size} tokens")
-    stages = []
-    for number, (stage, run) in enumerate(_stages(plan, seed, tokenizer, say)):
-        started = time.monotonic()
-        run(model)
-        seconds = time.monotonic() - started
-        # What ships is fp16: measured, and trained further, as it ships.
-        _round_to_half(model)
-        stages.append(_finish(model, tokenizer, plan, stage, out / f"v{number}", seconds, say))
-        write_card(stages[-1].directory, number, seed, model.parameter_count, plan, stages[-1])
-    return TrainingReport(seed, model.parameter_count, tuple(stages))
+    return _Workshop(seed, out, plan, say).run()
 
 
-def _stages(
-    plan: TrainingPlan, seed: int, tokenizer: Tokenizer, say: Callable[[str], None]
-) -> tuple[tuple[Stage, Callable[[Transformer], None]], ...]:
-    def supervised(model: Transformer) -> None:
-        pretrain(model, tokenizer, seed, plan.supervision, lambda step, loss: _tell_loss(step, loss, plan, say))
+class _Workshop:
+    """One run: the model, and what is needed to train and to measure it."""
 
-    def reinforced(model: Transformer) -> None:
-        improve(model, tokenizer, seed, plan.reinforcement, lambda step, made: _tell_reward(step, made, plan, say))
+    def __init__(self, seed: int, out: Path, plan: TrainingPlan, say: Callable[[str], None]) -> None:
+        self._seed, self._out, self._plan, self._say = seed, out, plan, say
+        self._tokenizer = vocabulary.tokenizer()
+        self._model = Transformer(plan.config(self._tokenizer.vocab_size), seed=seed)
 
-    return ("supervised", supervised), ("reinforced", reinforced)
+    def run(self) -> tuple[StageReport, ...]:
+        self._say(f"{self._model.parameter_count:,} parameters, {self._tokenizer.vocab_size} tokens")
+        return self._stage("supervised", 0, self._supervise), self._stage("reinforced", 1, self._reinforce)
 
+    def _supervise(self) -> None:
+        pretrain(self._model, self._tokenizer, self._seed, self._plan.supervision, self._tell_loss)
 
-def _finish(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    plan: TrainingPlan,
-    stage: Stage,
-    directory: Path,
-    seconds: float,
-    say: Callable[[str], None],
-) -> StageReport:
-    model.save(directory, dtype=torch.float16)
-    tokenizer.save(directory)
-    evaluations: tuple[Evaluation, ...] = ()
-    if plan.evaluation_tasks:
-        player = Player(model, tokenizer)
-        evaluations = tuple(evaluate(player, plan.evaluation_tasks, temperature) for temperature in (0.0, 1.0))
-    rates = ", ".join(f"{e.overall.rate:.1%} at temperature {e.temperature:g}" for e in evaluations)
-    say(f"{stage}: {seconds:.0f} s of training; right: {rates or 'not measured'}")
-    measured = [evaluation.as_json() for evaluation in evaluations]
-    content = {
-        "version": 1,
-        "stage": stage,
-        "seconds": round(seconds, 1),
-        "plan": _plain(plan),
-        "evaluations": measured,
-    }
-    (directory / "training.json").write_text(json.dumps(content, indent=1) + "\n")
-    return StageReport(stage, directory, seconds, evaluations)
+    def _reinforce(self) -> None:
+        improve(self._model, self._tokenizer, self._seed, self._plan.reinforcement, self._tell_reward)
+
+    def _stage(self, stage: Stage, version: int, train: Callable[[], None]) -> StageReport:
+        clock, cpu = time.monotonic(), time.process_time()
+        train()
+        seconds, cpu_seconds = time.monotonic() - clock, time.process_time() - cpu
+        # What ships is fp16: it is measured, and trained further, as it ships.
+        _round_to_half(self._model)
+        report = StageReport(
+            stage=stage,
+            version=version,
+            seed=self._seed,
+            parameters=self._model.parameter_count,
+            directory=self._out / f"v{version}",
+            seconds=round(seconds, 1),
+            cpu_seconds=round(cpu_seconds, 1),
+            evaluations=self._measure(),
+        )
+        self._write(report)
+        return report
+
+    def _measure(self) -> tuple[Evaluation, ...]:
+        if not self._plan.evaluation_tasks:
+            return ()
+        player = Player(self._model, self._tokenizer)
+        return tuple(evaluate(player, self._plan.evaluation_tasks, temperature) for temperature in (0.0, 1.0))
+
+    def _write(self, report: StageReport) -> None:
+        self._model.save(report.directory, dtype=torch.float16)
+        self._tokenizer.save(report.directory)
+        content = {
+            "version": 1,
+            **{name: getattr(report, name) for name in ("stage", "seed", "parameters", "seconds", "cpu_seconds")},
+            "plan": _plain(self._plan),
+            "evaluations": [evaluation.as_json() for evaluation in report.evaluations],
+        }
+        (report.directory / "training.json").write_text(json.dumps(content, indent=1) + "\n")
+        write_card(report, self._plan)
+        rates = ", ".join(f"{e.overall.rate:.1%} at temperature {e.temperature:g}" for e in report.evaluations)
+        spent = f"{report.seconds:.0f} s, {report.cpu_seconds:.0f} s of CPU"
+        self._say(f"{report.stage} in {spent}; right: {rates or 'not measured'}; written to {report.directory}")
+
+    def _tell_loss(self, step: int, loss: Loss) -> None:
+        steps = self._plan.supervision.steps
+        if step % 50 == 0 or step == steps - 1:
+            value, accuracy = loss.value.item(), loss.accuracy
+            self._say(f"supervised step {step + 1} of {steps}: loss {value:.3f}, {accuracy:.1%} of tokens right")
+
+    def _tell_reward(self, step: int, made: Improvement) -> None:
+        groups = made.metrics.groups if made.metrics else 0
+        steps = self._plan.reinforcement.steps
+        self._say(f"GRPO step {step + 1} of {steps}: mean reward {made.reward:.3f}, {groups} groups with a signal")
 
 
 def _plain(plan: TrainingPlan) -> dict[str, object]:
@@ -161,18 +173,6 @@ def _plain(plan: TrainingPlan) -> dict[str, object]:
 def _round_to_half(model: Transformer) -> None:
     for parameter in model.parameters():
         parameter.copy_(parameter.half().float())
-
-
-def _tell_loss(step: int, loss: Loss, plan: TrainingPlan, say: Callable[[str], None]) -> None:
-    if step % 50 == 0 or step == plan.supervision.steps - 1:
-        say(
-            f"supervised step {step}/{plan.supervision.steps}: loss {loss.value.item():.3f}, {loss.accuracy:.1%} of tokens"
-        )
-
-
-def _tell_reward(step: int, made: Improvement, plan: TrainingPlan, say: Callable[[str], None]) -> None:
-    groups = made.metrics.groups if made.metrics else 0
-    say(f"GRPO step {step}/{plan.reinforcement.steps}: reward {made.reward:.3f}, {groups} groups with signal")
 
 
 def main() -> None:
