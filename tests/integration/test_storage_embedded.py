@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -224,7 +225,7 @@ def test_where_namespaces_are_not_allowed_root_runs_it_as_nobody(
     if os.geteuid() != 0:
         pytest.skip("an ordinary user runs it as itself")
     monkeypatch.setattr(embedded, "_namespaces_work", lambda: False)
-    folder = Path("/tmp") / f"longstride-test-{os.getpid()}"
+    folder = Path(tempfile.gettempdir()) / f"longstride-test-{os.getpid()}"
     try:
         with EmbeddedPostgres(folder) as server:
             assert ask(server.url, "SELECT 1") == 1
