@@ -23,7 +23,9 @@ _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, exc.Operationa
 
 def translate(error: Exception) -> StorageError | None:
     """The storage error that ``error`` means; ``None``: a bug of ours, to be seen as it is."""
-    text = str(error).strip()
+    if isinstance(error, exc.DBAPIError) and isinstance(error.orig, psycopg.Error):
+        return translate(error.orig)
+    text = " ".join(str(error).split())
     match error:
         case pg.UniqueViolation() if error.diag.constraint_name == "task_events_pkey":
             return VersionConflict(
