@@ -33,10 +33,10 @@ def execute(envelope: Envelope, message: Any, held: HeldLease) -> Answer | None:
     return Answer(ActionExecuted(step=message.step))
 
 
-def runner(database_url: str, amqp_url: str, shared: Backbone | None = None) -> JobRunner:
+def runner(database_url: str, amqp_url: str, shared: Backbone | None = None, **options: Any) -> JobRunner:
     backbone = shared or Backbone("tool-executor", database_url, amqp_url, relay_polls=False, pool_size=2)
     worker = Worker({"execute_action": execute}, backbone.leases, backbone.database)
-    return JobRunner(backbone, worker, {"update_policy": update}, owns=shared is None)
+    return JobRunner(backbone, worker, {"update_policy": update}, owns=shared is None, **options)
 
 
 def update(envelope: Envelope, message: Any) -> None:

@@ -15,7 +15,8 @@ from longstride.storage.unit_of_work import UnitOfWork
 
 logger = logging.getLogger(__name__)
 
-TTL_S = 15.0
+COME_BACK_S = 15.0
+"""Seconds after a job's process died at which it is sent again."""
 MAX_TRIES = 4
 
 
@@ -24,7 +25,7 @@ class GivenUp(RuntimeError):
 
 
 @contextmanager
-def coming_back(database: Database, envelope: Envelope, service: str, ttl_s: float = TTL_S) -> Iterator[None]:
+def coming_back(database: Database, envelope: Envelope, service: str, ttl_s: float = COME_BACK_S) -> Iterator[None]:
     """While the block runs, the job is sure to be sent again ``ttl_s`` after this process dies; after it, not any more.
 
     The job must be idempotent: a hang that lasts longer than ``ttl_s`` has it run twice at a time. A block that raises

@@ -7,7 +7,7 @@ from typing import Any
 from longstride.contracts.envelope import Envelope, MessageError, decode
 from longstride.messaging.address import JOB_QUEUES
 from longstride.messaging.backbone import Backbone
-from longstride.messaging.come_back import GivenUp, coming_back
+from longstride.messaging.come_back import COME_BACK_S, GivenUp, coming_back
 from longstride.messaging.dead_letters import keep
 from longstride.messaging.work import Worker
 from longstride.storage.retry import retrying
@@ -21,18 +21,28 @@ PlainJob = Callable[[Envelope, Any], object]
 class JobRunner:
     """The ``Runner`` of a job worker."""
 
-    def __init__(self, backbone: Backbone, worker: Worker, plain: Mapping[str, PlainJob], *, owns: bool = True) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        worker: Worker,
+        plain: Mapping[str, PlainJob],
+        *,
+        owns: bool = True,
+        come_back_s: float = COME_BACK_S,
+    ) -> None:
         """
         Args:
             backbone: of this process.
             worker: for the commands that have attempts.
             plain: the jobs that have none, by name.
             owns: whether the backbone starts and ends with this runner (a forked child), or is the host's (embedded).
+            come_back_s: when a plain job is sent again whose process died.
         """
         self._backbone = backbone
         self._worker = worker
         self._plain = plain
         self._owns = owns
+        self._come_back_s = come_back_s
 
     def start(self) -> None:
         """Start the backbone's threads, and have the connection to the broker ready."""
@@ -64,7 +74,7 @@ class JobRunner:
 
     def _run_plain(self, job: PlainJob, envelope: Envelope) -> None:
         try:
-            with coming_back(self._backbone.database, envelope, self._backbone.service):
+            with coming_back(self._backbone.database, envelope, self._backbone.service, self._come_back_s):
                 job(envelope, envelope.message())
         except GivenUp as error:
             logger.error("%s", error)

@@ -63,7 +63,7 @@ class JobWorker:
             assert self._runner is not None, "the runner is made when the process starts"
             self._runner.run(job, wire)
 
-        self.app.task(run, name=job)
+        self.app.task(run, name=job, shared=False)
 
     def start_runner(self) -> None:
         """Make this process able to carry jobs out."""
@@ -79,7 +79,7 @@ class JobWorker:
     def controller(self, ready: Callable[[], object] = lambda: None) -> WorkController:
         """Celery's worker, to be started; it calls ``ready`` when it takes jobs."""
         self.app.finalize()
-        self.app.set_current()
+        self.app.set_default()  # the pool's threads look it up there
         controller = WorkController(
             app=self.app,
             hostname=f"longstride-{os.getpid()}@localhost",

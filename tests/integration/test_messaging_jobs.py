@@ -1,0 +1,334 @@
+"""Celery carries tool calls: children that can be killed on RabbitMQ, threads in the embedded stack."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from longstride.contracts.artifact import ArtifactRef
+from longstride.contracts.envelope import Envelope, decode, seal
+from longstride.contracts.topology import DEAD_LETTER_QUEUE
+from longstride.contracts.v1.action import Action
+from longstride.contracts.v1.commands import ExecuteAction, UpdatePolicy
+from longstride.contracts.v1.limits import SandboxLimits
+from longstride.messaging.backbone import Backbone
+from longstride.messaging.celery_app import JobSettings
+from longstride.messaging.dead_letters import DeadLetterDrain, replay
+from longstride.messaging.job_worker import EmbeddedJobs, JobWorker
+from longstride.messaging.outgoing import Outgoing, to_job_queue
+from longstride.messaging.reaper import Reaper
+from longstride.messaging.timers import Timers
+from longstride.storage.dead_letters import DeadLetter
+from tests.support import job_process, leaks
+from tests.support.broker_semantics import depth
+from tests.support.eventually import eventually
+from tests.support.inbox_of import InboxOf
+from tests.support.messaging_fixtures import *  # noqa: F403
+from tests.support.messaging_fixtures import prepare, start_backbone, start_consumer, start_part
+from tests.support.pocket_planner import new_task
+
+JOBS = "longstride.execute"
+ANSWERS = "longstride.planner"
+
+
+@contextmanager
+def job_process_of(database_url: str, amqp_url: str, slots: int = 1, time_limit_s: float = 600) -> Iterator[Any]:
+    """A job worker as a process, ready to take jobs."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.job_process", database_url, amqp_url, str(slots), str(time_limit_s)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "starting\n"
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@pytest.fixture
+def jobs(backbone: Backbone, database_url: str, broker_url: str, running: ExitStack) -> Callable[..., Any]:
+    """Start a job worker: a process on RabbitMQ, threads in memory."""
+
+    def start(slots: int = 1, **options: Any) -> Any:
+        if broker_url.startswith("amqp"):
+            worker = running.enter_context(job_process_of(database_url, broker_url, slots, **options))
+        else:
+            settings = JobSettings(broker_url, slots=slots, pool="threads")
+            worker = EmbeddedJobs(JobWorker(settings, lambda: job_process.runner(database_url, broker_url, backbone)))
+            start_part(running, worker)
+            assert worker.wait_ready(10)
+        return worker
+
+    return start
+
+
+def command(**arguments: Any) -> Envelope:
+    action = Action(tool="shell", arguments=arguments)
+    message = ExecuteAction(step=1, action=action, tools=(), limits=SandboxLimits(), isolation="process")
+    return seal(message, task_id=f"task-{uuid4().hex}", session_id="s")
+
+
+def dispatch(backbone: Backbone, **arguments: Any) -> Envelope:
+    envelope = command(**arguments)
+    assert envelope.task_id is not None
+    with backbone.database.begin() as uow:
+        uow.tasks.insert(new_task(envelope.task_id))
+        uow.attempts.dispatch(envelope.task_id, 1, "execute", 1, envelope.message_id, envelope.model_dump(mode="json"))
+        backbone.outbox.post(uow, envelope)
+    return envelope
+
+
+def answered(inbox: InboxOf) -> dict[str, int]:
+    """Task → attempt, of the answers that came."""
+    answers = [decode(body.encode()) for body in inbox.bodies]
+    return {str(envelope.task_id): envelope.attempt for envelope in answers}
+
+
+def letters(backbone: Backbone) -> list[DeadLetter]:
+    with backbone.database.begin() as uow:
+        return uow.dead_letters.list()
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def watch_over(backbone: Backbone, running: ExitStack) -> None:
+    """Reaper, timers and dead-letter drain."""
+    unsafe = lambda _message: False  # noqa: E731
+    start_part(
+        running,
+        Reaper(
+            backbone.database, backbone.outbox, backbone.bus, backbone.leases, unsafe=unsafe, every_s=0.1, silence_s=1
+        ),
+    )
+    start_part(running, Timers(backbone.database, backbone.outbox, every_s=0.1))
+    start_consumer(running, backbone, DEAD_LETTER_QUEUE, DeadLetterDrain(backbone.database.begin))
+
+
+def test_jobs_are_carried_out_and_answered(backbone: Backbone, jobs: Any, running: ExitStack) -> None:
+    answers = InboxOf()
+    start_consumer(running, backbone, ANSWERS, answers)
+    jobs(slots=2)
+    commands = [dispatch(backbone) for _ in range(20)]
+    eventually(lambda: answered(answers) == {str(c.task_id): 1 for c in commands}, timeout_s=30)
+
+
+def test_a_duplicate_job_is_not_carried_out_again(
+    backbone: Backbone, jobs: Any, running: ExitStack, tmp_path: Path
+) -> None:
+    answers, note = InboxOf(), tmp_path / "note"
+    start_consumer(running, backbone, ANSWERS, answers)
+    jobs()
+    envelope = dispatch(backbone, note=str(note))
+    eventually(lambda: answers.bodies, timeout_s=30)
+    again = to_job_queue(envelope.encode(), JOBS, envelope.message_id, "execute_action")
+    assert backbone.bus.publish_all([again]) == [None]
+    eventually(lambda: len(answers.bodies) == 2)
+    assert len(lines(note)) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Outgoing(b"[[]]", JOBS, "m", exchange="", headers={"task": "fly", "id": "m"}), "rejected"),
+        (Outgoing(b"{}", JOBS, "m", exchange="", content_type="application/x-python-serialize"), "rejected"),
+        (Outgoing(b"not celery", JOBS, "m", exchange=""), "rejected"),
+        (to_job_queue(b"not JSON", JOBS, "m", "execute_action"), "not JSON"),
+        (to_job_queue(command().encode().replace(b'"step":1', b'"step":0'), JOBS, "m", "execute_action"), "step"),
+        (to_job_queue(command().encode(), JOBS, "m", "update_policy"), "cannot be the argument"),
+    ],
+    ids=["an unknown job", "a pickle", "no job at all", "not JSON", "a bad command", "a command of another job"],
+)
+def test_a_job_that_cannot_be_understood_is_a_dead_letter(
+    backbone: Backbone, jobs: Any, running: ExitStack, message: Outgoing, reason: str
+) -> None:
+    start_consumer(running, backbone, DEAD_LETTER_QUEUE, DeadLetterDrain(backbone.database.begin))
+    answers = InboxOf()
+    start_consumer(running, backbone, ANSWERS, answers)
+    jobs()
+    assert backbone.bus.publish_all([message]) == [None]
+    (letter,) = eventually(lambda: letters(backbone), timeout_s=30)
+    assert reason in letter.reason
+    dispatch(backbone)
+    eventually(lambda: answers.bodies, timeout_s=30)
+
+
+def test_a_worker_takes_no_more_than_it_can_run(
+    backbone: Backbone, jobs: Any, running: ExitStack, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    jobs(slots=1)
+    long = dispatch(backbone, note=str(note), sleep=8)
+    eventually(lambda: lines(note), timeout_s=30)
+    dispatch(backbone, note=str(note))
+    eventually(lambda: depth(backbone.bus, JOBS) == 1)
+    beyond = time.monotonic() + 6  # by now the long job's delivery has been acknowledged, 5 s after its start
+    eventually(lambda: time.monotonic() > beyond)
+    assert depth(backbone.bus, JOBS) == 1, "the other job is free for any other worker to take"
+    eventually(lambda: len(lines(note)) == 2)
+    assert long.message_id
+
+
+def test_a_cancelled_job_stops(backbone: Backbone, jobs: Any, running: ExitStack, tmp_path: Path) -> None:
+    note, answers = tmp_path / "note", InboxOf()
+    start_consumer(running, backbone, ANSWERS, answers)
+    jobs(slots=1)
+    envelope = dispatch(backbone, note=str(note), sleep=60)
+    eventually(lambda: lines(note), timeout_s=30)
+    with backbone.database.begin() as uow:
+        uow.attempts.abandon(str(envelope.task_id))
+    other = dispatch(backbone)
+    eventually(lambda: answered(answers) == {str(other.task_id): 1})
+
+
+def update(tmp_path: Path, policy: str) -> Envelope:
+    ref = ArtifactRef(key="s/batch/x", sha256="0" * 64, size=1)
+    return seal(UpdatePolicy(batch_id=str(tmp_path / "batch"), batch=ref, policy=policy, base_version=0))
+
+
+def test_a_plain_job_that_fails_is_tried_again_and_then_kept(
+    database_url: str, running: ExitStack, tmp_path: Path
+) -> None:
+    url = f"memory://{uuid4().hex}"
+    prepare(url)
+    backbone = start_backbone(running, database_url, url)
+    watch_over(backbone, running)
+    make_runner = lambda: job_process.runner(database_url, url, backbone, come_back_s=0.5)  # noqa: E731
+    start_part(running, EmbeddedJobs(JobWorker(JobSettings(url, slots=1, pool="threads"), make_runner)))
+    with backbone.database.begin() as uow:
+        backbone.outbox.post(uow, envelope := update(tmp_path, "fail"))
+    (letter,) = eventually(lambda: letters(backbone), timeout_s=30)
+    assert "FAILED_POISON" in letter.reason
+    assert letter.message_id == envelope.message_id
+    assert len(lines(tmp_path / "batch")) == 4
+    with backbone.database.begin() as uow:
+        replay(uow, backbone.outbox, letter.id)
+    eventually(lambda: len(lines(tmp_path / "batch")) == 5)
+
+
+# --- children that can be killed: RabbitMQ only -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def prefork(database_url: str, amqp_url: str, running: ExitStack) -> Backbone:
+    prepare(amqp_url)
+    backbone = start_backbone(running, database_url, amqp_url)
+    watch_over(backbone, running)
+    return backbone
+
+
+def test_a_child_killed_in_a_job_is_replaced_and_the_job_done_by_the_next_attempt(
+    prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack
+) -> None:
+    answers = InboxOf()
+    start_consumer(running, prefork, ANSWERS, answers)
+    running.enter_context(job_process_of(database_url, amqp_url))
+    envelope = dispatch(prefork, signal=signal.SIGKILL)
+    begun = time.monotonic()
+    eventually(lambda: answered(answers) == {str(envelope.task_id): 2}, timeout_s=30)
+    assert time.monotonic() - begun < 15
+
+
+def test_a_child_beyond_its_time_limit_is_killed(
+    prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack, tmp_path: Path
+) -> None:
+    answers, note = InboxOf(), tmp_path / "note"
+    start_consumer(running, prefork, ANSWERS, answers)
+    running.enter_context(job_process_of(database_url, amqp_url, time_limit_s=2))
+    envelope = dispatch(prefork, signal=signal.SIGSTOP, note=str(note))  # hangs, so that only a kill helps
+    eventually(lambda: answered(answers) == {str(envelope.task_id): 2}, timeout_s=40)
+    first, second = (line.split()[0] for line in lines(note))
+    assert first != second
+
+
+def test_sigterm_lets_the_job_finish(
+    prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack, tmp_path: Path
+) -> None:
+    answers, note = InboxOf(), tmp_path / "note"
+    start_consumer(running, prefork, ANSWERS, answers)
+    process = running.enter_context(job_process_of(database_url, amqp_url))
+    envelope = dispatch(prefork, sleep=2, note=str(note))
+    eventually(lambda: lines(note), timeout_s=30)
+    process.terminate()
+    assert process.wait(15) == 0
+    eventually(lambda: answered(answers) == {str(envelope.task_id): 1})
+
+
+def test_nothing_outlives_a_killed_worker(
+    prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack, tmp_path: Path
+) -> None:
+    answers, note = InboxOf(), tmp_path / "note"
+    start_consumer(running, prefork, ANSWERS, answers)
+    first = running.enter_context(job_process_of(database_url, amqp_url))
+    envelope = dispatch(prefork, sleep=6, note=str(note))
+    child = int(eventually(lambda: lines(note), timeout_s=30)[0].split()[0])
+    first.kill()
+    first.wait(10)
+    eventually(lambda: not leaks.command(child), timeout_s=5)
+    running.enter_context(job_process_of(database_url, amqp_url))
+    eventually(lambda: answered(answers) == {str(envelope.task_id): 2}, timeout_s=60)
+
+
+def test_a_plain_job_whose_process_died_is_sent_again(
+    prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack, tmp_path: Path
+) -> None:
+    running.enter_context(job_process_of(database_url, amqp_url))
+    with prefork.database.begin() as uow:
+        prefork.outbox.post(uow, update(tmp_path, "die"))
+    eventually(lambda: len(lines(tmp_path / "batch")) == 2, timeout_s=60)
+
+    def timers() -> int:
+        with prefork.database.engine.connect() as connection:
+            return int(connection.exec_driver_sql("SELECT count(*) FROM timers").scalar_one())
+
+    eventually(lambda: timers() == 0)
+
+
+def test_a_restarted_broker_does_not_lose_jobs(
+    prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack, stack: Any
+) -> None:
+    answers = InboxOf()
+    start_consumer(running, prefork, ANSWERS, answers)
+    running.enter_context(job_process_of(database_url, amqp_url, slots=2))
+    commands = [dispatch(prefork, sleep=0.2) for _ in range(10)]
+    eventually(lambda: len(answers.bodies) >= 2, timeout_s=30)
+    restart = threading.Thread(target=stack.restart, args=("rabbitmq",), kwargs={"kill": True})
+    restart.start()
+    commands += [dispatch(prefork, sleep=0.2) for _ in range(10)]
+    restart.join()
+    eventually(lambda: answered(answers).keys() == {str(c.task_id) for c in commands}, timeout_s=60)
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="no job queues: \\['nowhere'\\]"):
+        JobSettings("memory://x", queues=["nowhere"])
+    with pytest.raises(ValueError, match="at least 1"):
+        JobSettings("memory://x", slots=0)
+
+
+def test_the_message_of_a_job_is_what_celery_sends_itself() -> None:
+    """Compared with Celery's own message of the same job (protocol 2)."""
+    app = JobWorker(JobSettings("memory://x", pool="threads"), lambda: job_process.runner("", "")).app
+    theirs = app.amqp.as_task_v2("msg-1", "execute_action", args=("wire",), kwargs={})
+    ours = to_job_queue(b"wire", JOBS, "msg-1", "execute_action")
+    assert json.loads(ours.body) == json.loads(json.dumps(theirs.body))
+    assert ours.headers.keys() <= theirs.headers.keys()
+    for name in ("lang", "task", "id", "root_id", "parent_id", "group", "retries", "eta", "expires", "timelimit"):
+        assert ours.headers[name] == theirs.headers[name]
