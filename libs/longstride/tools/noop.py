@@ -4,7 +4,10 @@ from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
 
 
 class NoopArguments(Arguments):
-    """``noop`` has no arguments."""
+    """Nothing that matters."""
+
+    turn: int | None = None
+    """Tells calls apart: who repeats the same call is stuck."""
 
 
 class Noop(Tool[NoopArguments]):
