@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longstride.observability import names
 from longstride.observability.span_record import SpanRecord
-from longstride.observability.trace_tree import Node, build, render
+from longstride.observability.trace_tree import Node, build, essential, render
 
 MS = 1_000_000
 START = 1_767_268_800 * 1000 * MS
@@ -249,3 +249,16 @@ def test_twenty_thousand_spans_take_a_second_or_so(shape: str) -> None:
     if shape == "flat":
         assert len(render(tree).splitlines()) < 200
     assert time.process_time() - started < 10  # linear: below 1 s; quadratic: minutes
+
+
+def test_the_essential_tree_leaves_out_how_messages_travelled_and_keeps_what_failed_on_the_way() -> None:
+    spans = [
+        marker(),
+        span("p", name="process planner", at=1),
+        span("d", "p", name="decide generated", at=1),
+        span("r", "d", name="reflect", at=1),
+        span("s", "d", name="send generate.fast", at=2),
+        span("f", "d", name="send reply", at=3, status="error"),
+        span("c", name="chat builtin", at=4),
+    ]
+    assert outline(essential(build(spans))) == ["invoke_agent longstride", "reflect", "send reply", "chat builtin"]

@@ -44,6 +44,23 @@ class Node:
             pending.extend(reversed(node.children))
 
 
+PLUMBING = tuple(f"{name} " for name in (names.SEND, names.PROCESS, names.DECIDE))
+"""How the names of spans begin that say how a message travelled, not what the agent did."""
+
+
+def essential(root: Node) -> Node:
+    """The tree without plumbing, in place: what lay under it moves up. A span that failed always stays."""
+    for node in root.walk():
+        node.children = [kept for child in node.children for kept in _kept(child)]
+    return root
+
+
+def _kept(node: Node) -> list[Node]:
+    if node.status == "error" or not node.name.startswith(PLUMBING):
+        return [node]
+    return [kept for child in node.children for kept in _kept(child)]
+
+
 def build(spans: Iterable[StoredSpan]) -> Node:
     """The tree of one task's spans, in any order, with any of them missing or doubled.
 

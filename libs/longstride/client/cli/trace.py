@@ -13,7 +13,7 @@ from longstride.client.outbox_client import trace_id
 from longstride.client.screen import units
 from longstride.client.screen.console import out, say, show, show_json
 from longstride.observability.span_record import SpanRecord
-from longstride.observability.trace_tree import build, render
+from longstride.observability.trace_tree import build, essential, render
 from longstride.storage.tasks import TaskHead
 
 STEPS = 20
@@ -24,15 +24,20 @@ def trace(
     steps: Annotated[
         int, typer.Option("--steps", metavar="N", min=2, help="Steps to draw; others are summed up.")
     ] = STEPS,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also how each message travelled: sent, processed, decided on.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Show what happened in a task as a tree of spans: every decision, model call, tool call, check and message.
+    """Show what happened in a task as a tree of spans: every plan, model call, tool call, check and reflection.
 
     Each line: offset from the start, duration, status, name, service and what matters of it.
 
     Examples:
 
       longstride trace 3f9a12bc
+
+      longstride trace 3f9a12bc --all
 
       longstride trace 3f9a12bc --json | jq '.spans[] | select(.status == "error")'
     """
@@ -44,7 +49,7 @@ def trace(
         elif not spans:
             raise NotFound(f"{units.short(head.id)} has no spans yet; they are written a moment after they end")
         else:
-            draw(spans, steps)
+            draw(spans, steps, everything)
 
 
 def spans_of(deployment: Deployment, head: TaskHead) -> list[SpanRecord]:
@@ -53,8 +58,9 @@ def spans_of(deployment: Deployment, head: TaskHead) -> list[SpanRecord]:
         return uow.spans.for_task(head.id)
 
 
-def draw(spans: list[SpanRecord], steps: int = STEPS) -> None:
+def draw(spans: list[SpanRecord], steps: int = STEPS, everything: bool = False) -> None:
     """Print the tree."""
+    tree = build(spans) if everything else essential(build(spans))
     console = out()
     coloured = console.is_terminal and not console.no_color
-    show(Text.from_ansi(render(build(spans), console.width, coloured, steps), no_wrap=True))
+    show(Text.from_ansi(render(tree, console.width, coloured, steps), no_wrap=True))
