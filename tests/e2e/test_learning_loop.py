@@ -1,0 +1,115 @@
+"""The loop closes: rollouts are rewarded, an update trains on them, and its version answers the next call without a restart."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from longstride.contracts.v1.check import AnswerCheck
+from longstride.contracts.v1.commands import Sampling, SubmitTask
+from longstride.contracts.v1.input_file import InputFile
+from longstride.contracts.v1.limits import Limits
+from longstride.messaging.outbox import Outbox
+from longstride.storage.minio_artifacts import MinioArtifacts
+from longstride.training.batches import NothingToTrain, ask_for_update
+from tests.support.deployment import ROOT, Deployment, deployed
+from tests.support.eventually import eventually
+from tests.support.servers import Servers
+
+ORDERS = InputFile(path="orders.csv", text=(ROOT / "examples" / "shop" / "orders.csv").read_text())
+QUESTIONS = (
+    "What is the total of amount in orders.csv?",
+    "Find the highest amount in orders.csv.",
+    "What is the average of amount in orders.csv?",
+)
+ROLLOUTS = 6
+
+
+@pytest.fixture(scope="module")
+def school(
+    servers: Servers, module_database_url: str, amqp_url: str, bucket: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    """All services and the trainer."""
+    folder: Path = tmp_path_factory.mktemp("school")
+    everything = ("planner", "tool-executor", "model-worker", "telemetry", "trainer")
+    with deployed(servers, module_database_url, amqp_url, bucket, folder, *everything) as running:
+        yield running
+
+
+def _answers() -> dict[str, float]:
+    """Worked out here, from the file, by other means than the agent's."""
+    rows = [line.split(",") for line in (ORDERS.text or "").strip().splitlines()]
+    column = [float(row[rows[0].index("amount")]) for row in rows[1:]]
+    total, highest, average = QUESTIONS
+    return {total: sum(column), highest: max(column), average: sum(column) / len(column)}
+
+
+@pytest.mark.timeout(400)
+def test_an_update_from_rollouts_is_served_without_a_restart(school: Deployment, bucket: str) -> None:
+    task_ids = [
+        school.submit(_rollout(question, answer, f"group {number}", seed))
+        for number, (question, answer) in enumerate(_answers().items())
+        for seed in range(ROLLOUTS)
+    ]
+    school.ended(*task_ids, timeout_s=300)
+    eventually(lambda: _recorded(school, task_ids), 30)
+    base = _latest(school)
+    batch = _ask(school, bucket)
+    eventually(lambda: _latest(school) == base + 1, 180)
+    with school.database.begin() as uow:
+        behind = uow.training_ledger.trained_into("builtin", base + 1) or eventually(
+            lambda: _ledger(school, base + 1), 30
+        )
+        version = uow.policies.by_batch(batch)
+        assert version is not None
+        assert version.parent_version == base
+    assert set(behind) <= set(task_ids)
+    assert len(behind) >= 2
+    eventually(lambda: _serves(school, base + 1), 60)
+    with pytest.raises(NothingToTrain):
+        _ask(school, bucket)
+
+
+def _rollout(question: str, answer: float, group: str, seed: int) -> SubmitTask:
+    return SubmitTask(
+        instruction=question,
+        inputs=(ORDERS,),
+        checks=(AnswerCheck(number=answer, tolerance=0.006),),
+        policy="builtin",
+        sampling=Sampling(temperature=1.5, seed=seed),
+        limits=Limits(steps=8, submissions=1),
+        group_id=group,
+    )
+
+
+def _recorded(school: Deployment, task_ids: list[str]) -> bool:
+    with school.database.begin() as uow:
+        return all(uow.trajectories.get(task_id) is not None for task_id in task_ids)
+
+
+def _latest(school: Deployment) -> int:
+    with school.database.begin() as uow:
+        latest = uow.policies.latest("builtin")
+        assert latest is not None, "the trainer publishes the version that ships"
+        return latest.version
+
+
+def _ledger(school: Deployment, version: int) -> list[str]:
+    with school.database.begin() as uow:
+        return uow.training_ledger.trained_into("builtin", version)
+
+
+def _ask(school: Deployment, bucket: str) -> str:
+    """As ``longstride policy update`` does."""
+    keys = [school.environment[f"LONGSTRIDE_S3_{name}"] for name in ("ENDPOINT", "ACCESS_KEY", "SECRET_KEY")]
+    with school.database.begin() as uow:
+        envelope = ask_for_update(uow, Outbox(), MinioArtifacts(*keys, bucket), "builtin")
+    return str(envelope.body["batch_id"])
+
+
+def _serves(school: Deployment, version: int) -> bool:
+    """Whether a fresh task is answered by a version."""
+    submit = SubmitTask(instruction=QUESTIONS[0], inputs=(ORDERS,), policy="builtin", limits=Limits(steps=1))
+    task_id = school.submit(submit)
+    school.ended(task_id)
+    return school.steps(task_id)[0].policy_version == version
