@@ -10,9 +10,7 @@ from longstride.agent.checks import (
     judge_command,
     judge_file,
     reported_score,
-    weighted_score,
 )
-from longstride.contracts.v1.action import CheckResult
 from longstride.contracts.v1.check import AnswerCheck, CommandCheck, FileCheck
 
 
@@ -116,22 +114,3 @@ def test_a_reported_score_is_held_to_one() -> None:
     assert reported_score("score=.25") == 0.25
     assert reported_score("score=12") == 1.0
     assert reported_score("no score") is None
-
-
-def result(score: float, weight: float = 1.0, error: str | None = None) -> CheckResult:
-    return CheckResult(name="c", passed=score == 1, score=score, weight=weight, error=error)
-
-
-@pytest.mark.parametrize(
-    ("results", "expected"),
-    [
-        ([], None),
-        ([result(1.0)], 1.0),
-        ([result(1.0, 3), result(0.0, 1)], 0.75),
-        ([result(0.5, 2), result(0.25, 2)], 0.375),
-        ([result(1.0, 0)], None),
-        ([result(1.0), result(0.0, error="gone")], None),
-    ],
-)
-def test_the_score_is_the_weighted_mean(results: list[CheckResult], expected: float | None) -> None:
-    assert weighted_score(results) == expected

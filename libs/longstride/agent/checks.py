@@ -3,9 +3,8 @@
 A verdict never says what was expected: the agent reads it and may submit again.
 """
 
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from longstride.contracts.v1.action import CheckResult
 from longstride.contracts.v1.check import AnswerCheck, Check, FileCheck
@@ -74,14 +73,6 @@ def verdict(check: Check, passed: bool, why: str) -> CheckResult:
 def cannot_run(check: Check, why: str) -> CheckResult:
     """No verdict: the check itself is broken, which is not the agent's doing."""
     return CheckResult(name=check.name, passed=False, score=0.0, weight=check.weight, error=why)
-
-
-def weighted_score(results: Sequence[CheckResult]) -> float | None:
-    """``Σ w·s / Σ w`` in [0, 1]; ``None`` without weight, or when a check could not run."""
-    weight = math.fsum(result.weight for result in results)
-    if weight <= 0 or any(result.error for result in results):
-        return None
-    return math.fsum(result.weight * result.score for result in results) / weight
 
 
 def _judge_number(check: AnswerCheck, expected: float, given: str) -> CheckResult:
