@@ -163,8 +163,10 @@ def recorded(turns: Sequence[Turn], policy: str) -> tuple[list[int], Sequence[Tu
 def _read(path: Path, settings: LocalSettings) -> tuple[Any, Any]:
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
     except ModuleNotFoundError as error:
         raise PolicyUnavailable(f"local:{path} needs {error.name}: {INSTALL}") from error
+    disable_progress_bar()
     where, options = _source(path)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -37,7 +37,7 @@ def _results(evaluations: tuple[Evaluation, ...]) -> str:
 
 
 def _cell(success: Success) -> str:
-    return f"{success.rate:.1%} ({success.right}/{success.tries})"
+    return f"{success.rate:.1%} ({success.right}/{success.tries})" if success.tries else "–"
 
 
 TROUBLES = {
