@@ -41,10 +41,13 @@ ANSWERS = "longstride.planner"
 
 
 @contextmanager
-def job_process_of(database_url: str, amqp_url: str, slots: int = 1, time_limit_s: float = 600) -> Iterator[Any]:
+def job_process_of(
+    database_url: str, amqp_url: str, slots: int = 1, time_limit_s: float = 600, drain_s: float = 10
+) -> Iterator[Any]:
     """A job worker as a process, ready to take jobs."""
+    numbers = [str(slots), str(time_limit_s), str(drain_s)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.job_process", database_url, amqp_url, str(slots), str(time_limit_s)],
+        [sys.executable, "-m", "tests.support.job_process", database_url, amqp_url, *numbers],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -269,6 +272,21 @@ def test_sigterm_lets_the_job_finish(
     process.terminate()
     assert process.wait(15) == 0
     eventually(lambda: answered(answers) == {str(envelope.task_id): 1})
+
+
+def test_sigterm_hands_a_long_job_to_another_worker(
+    prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack, tmp_path: Path
+) -> None:
+    answers, note = InboxOf(), tmp_path / "note"
+    start_consumer(running, prefork, ANSWERS, answers)
+    leaving = running.enter_context(job_process_of(database_url, amqp_url, drain_s=1))
+    dispatch(prefork, sleep=600, note=str(note))
+    eventually(lambda: lines(note), timeout_s=30)
+    leaving.terminate()
+    assert leaving.wait(15) == 0
+    running.enter_context(job_process_of(database_url, amqp_url))
+    eventually(lambda: len(lines(note)) == 2, timeout_s=30)
+    assert [line.split()[1] for line in lines(note)] == ["1", "1"], "the same attempt, released and claimed again"
 
 
 def test_nothing_outlives_a_killed_worker(

@@ -17,7 +17,6 @@ from longstride.messaging.backbone import Backbone
 from longstride.messaging.bus import Bus
 from longstride.messaging.consumer import Consumer
 from longstride.messaging.errors import BusUnavailable, UnsuitableBroker
-from longstride.messaging.job_process import JobProcess
 from longstride.messaging.loop import Loop
 from longstride.messaging.outgoing import to_queue
 from longstride.messaging.service import ServiceRuntime
@@ -139,27 +138,6 @@ def test_an_error_that_a_loop_does_not_know_is_its_end(backbone: Backbone) -> No
     loop = Loop("fragile", step, 0.01)
     loop.start()
     assert isinstance(eventually(lambda: loop.failure), LookupError)
-
-
-def test_a_job_process_that_ends_by_itself_is_a_failure() -> None:
-    process = JobProcess([sys.executable, "-c", "raise SystemExit(3)"])
-    process.start()
-    failure = eventually(lambda: process.failure)
-    assert "exit code 3" in str(failure)
-    process.stop(1)
-
-
-def test_a_job_process_is_drained_then_pressed_then_killed() -> None:
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ok', flush=True); time.sleep(60)"
-    process = JobProcess([sys.executable, "-c", deaf])
-    process.start()
-    assert process.busy == 0
-    process.drain()
-    assert process.failure is None
-    begun = time.monotonic()
-    process.stop(1.0)
-    assert time.monotonic() - begun < 5
-    assert process.busy == 0
 
 
 # --- the watchdog -----------------------------------------------------------------------------------------------------

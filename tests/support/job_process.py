@@ -1,4 +1,4 @@
-"""A tool-executor of the tests, as a process: ``python -m tests.support.job_process DATABASE_URL AMQP_URL SLOTS``.
+"""A tool-executor of the tests, as a process: ``python -m tests.support.job_process DATABASE_URL AMQP_URL SLOTS TIME_LIMIT_S DRAIN_S``.
 
 What a job does stands in the arguments of its action: ``sleep`` seconds, ``signal`` to itself, ``hang`` on SIGTERM.
 It writes ``<pid> <attempt>`` into the file ``note`` first.
@@ -62,7 +62,7 @@ def forfeit(database_url: str) -> Any:
 
 if __name__ == "__main__":
     database_url, amqp_url, slots, time_limit_s = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
-    settings = JobSettings(amqp_url, slots=slots, time_limit_s=time_limit_s)
+    settings = JobSettings(amqp_url, slots=slots, time_limit_s=time_limit_s, drain_s=float(sys.argv[5]))
     worker = JobWorker(settings, lambda: runner(database_url, amqp_url), forfeit(database_url))
     print("starting", flush=True)
     started = time.monotonic()

@@ -38,6 +38,9 @@ class JobSettings:
     max_memory_per_child_mib: int = 1024
     """A child that has grown beyond this is replaced after its job."""
     max_jobs_per_child: int = 1000
+    drain_s: float = 15.0
+    """After SIGTERM, jobs have so long to finish; then their leases are handed back, for another worker to take at
+    once. Below the grace period of whoever sends the signal."""
 
     def __post_init__(self) -> None:
         if unknown := set(self.queues) - set(job_queues()):

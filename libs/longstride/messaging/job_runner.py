@@ -50,6 +50,10 @@ class JobRunner:
             for part in self._backbone.essentials():
                 part.start()
 
+    def hand_back(self) -> None:
+        """Release the leases of the running commands. Plain jobs run on, and are sent again when they are killed."""
+        self._backbone.leases.release_all()
+
     def stop(self, timeout_s: float = 5.0) -> None:
         """End them."""
         self._worker.stop()

@@ -8,17 +8,20 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 from celery import signals
 from celery.exceptions import CPendingDeprecationWarning
-from celery.worker import WorkController
+from celery.worker import WorkController, state
 
 from longstride.messaging.celery_app import JobSettings, job_names, make_celery
 
 logger = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
+HAND_BACK = signal.SIGUSR2
+"""Tells a child to give its job back."""
 
 
 class Runner(Protocol):
@@ -29,6 +32,9 @@ class Runner(Protocol):
 
     def run(self, job: str, wire: str) -> None:
         """Carry one job out."""
+
+    def hand_back(self) -> None:
+        """Give the running jobs back, for another worker to take; called on a thread of its own."""
 
     def stop(self, timeout_s: float) -> None:
         """Close it."""
@@ -95,7 +101,7 @@ class JobWorker:
     def run(self) -> int:
         """Run in this process until SIGTERM, with children that can be killed; returns the exit code.
 
-        SIGTERM ends it once the running jobs have finished; SIGQUIT kills them.
+        SIGTERM ends it once the running jobs have finished, or have been handed back after ``drain_s``; SIGQUIT kills.
         """
         warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
         signals.worker_process_init.connect(self._child_started, weak=False)
@@ -103,14 +109,37 @@ class JobWorker:
         signals.task_failure.connect(self._job_failed, weak=False)
         die_with_parent(signal.SIGTERM)
         controller = self.controller()
-        _install_signals()
+        self._install_signals(controller)
         controller.start()
         return int(controller.exitcode or 0)
+
+    def _install_signals(self, controller: WorkController) -> None:
+        def finish(*_: Any) -> None:
+            state.should_stop = 0
+            signal.setitimer(signal.ITIMER_REAL, self._settings.drain_s)
+
+        def hand_back(*_: Any) -> None:
+            for pid in controller.pool.info["processes"]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, HAND_BACK)
+
+        def abort(*_: Any) -> None:
+            state.should_terminate = 0
+
+        signal.signal(signal.SIGTERM, finish)
+        signal.signal(signal.SIGINT, finish)
+        signal.signal(signal.SIGALRM, hand_back)
+        signal.signal(signal.SIGQUIT, abort)
 
     def _child_started(self, **_: Any) -> None:
         # A child whose parent was killed must not go on: its lease would be kept alive for a job nobody supervises.
         die_with_parent(signal.SIGKILL)
         self.start_runner()
+        runner = self._runner
+        assert runner is not None
+        # On a thread: the main one may be inside the very locks that handing back needs.
+        hand_back = lambda *_: threading.Thread(target=runner.hand_back, name="hand back").start()  # noqa: E731
+        signal.signal(HAND_BACK, hand_back)
 
     def _child_stops(self, **_: Any) -> None:
         self.stop_runner()
@@ -136,9 +165,7 @@ class EmbeddedJobs:
     @property
     def busy(self) -> int:
         """Jobs under way."""
-        from celery.worker.state import active_requests
-
-        return len(active_requests)
+        return len(state.active_requests)
 
     def start(self) -> None:
         """Start the worker's threads."""
@@ -176,17 +203,3 @@ def die_with_parent(number: signal.Signals) -> None:
     """Have the kernel send this process a signal when its parent's thread that made it ends. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number))
-
-
-def _install_signals() -> None:
-    from celery.worker import state
-
-    def finish(*_: Any) -> None:
-        state.should_stop = 0
-
-    def abort(*_: Any) -> None:
-        state.should_terminate = 0
-
-    signal.signal(signal.SIGTERM, finish)
-    signal.signal(signal.SIGINT, finish)
-    signal.signal(signal.SIGQUIT, abort)
