@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,11 @@ class Newcomer:
         path.write_text(json.dumps({"version": 1, "lines": lines, "then": "repeat"}))
         return f"scripted:{path}"
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    @contextmanager
+    def start(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+        """The program, killed at the end of the block if it has not ended."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("LONGSTRIDE_")}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "longstride.client.main", *arguments],
             cwd=self.folder,
             env={**clean, "LONGSTRIDE_HOME": str(self.stack.home), "COLUMNS": "120"},
@@ -46,6 +49,11 @@ class Newcomer:
             stderr=subprocess.PIPE,
             text=True,
         )
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def longstride(self, *arguments: str) -> tuple[int, str, str]:
         with self.start(*arguments) as process:
@@ -101,13 +109,15 @@ def test_a_stack_that_is_killed_is_started_again_and_its_task_ends_once(newcomer
     assert [event["step"] for event in events if event["type"] == "action_observed"] == [1, 2]
 
 
-def follow_slowly(someone: Newcomer, seconds: int) -> "subprocess.Popen[str]":
+@contextmanager
+def follow_slowly(someone: Newcomer, seconds: int) -> Iterator["subprocess.Popen[str]"]:
     """``run`` with a command that takes a while, just after its first line."""
     lines = [{"tool": "shell", "arguments": {"command": f"sleep {seconds}"}}, LINES[2]]
-    process = someone.start("run", "Wait.", "--policy", someone.script("slow", lines))
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith("▸ task_")
-    return process
+    with someone.start("run", "Wait.", "--policy", someone.script("slow", lines)) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first.startswith("▸ task_"), process.communicate(timeout=60)
+        yield process
 
 
 def test_a_stack_that_dies_while_one_looks_is_started_again(newcomer: Newcomer) -> None:
