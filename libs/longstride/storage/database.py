@@ -95,17 +95,19 @@ class Database:
         Raises:
             StorageError: the retryable ones may be tried again from the start, see ``retrying``.
         """
-        with translated, self._connection() as connection, connection.pipeline() as pipeline:
-            transaction = Transaction(connection, pipeline)
-            if not durable:
-                transaction.later("SET LOCAL synchronous_commit = off")
-            uow = UnitOfWork(transaction, self._outbox_ids, self._notify_outbox)
+        with translated, self._connection() as connection:
             try:
-                yield uow
-                transaction.before_commit()
-                connection.commit()
+                with connection.pipeline() as pipeline:
+                    transaction = Transaction(connection, pipeline, durable)
+                    uow = UnitOfWork(transaction, self._outbox_ids, self._notify_outbox)
+                    try:
+                        yield uow
+                        transaction.commit()
+                    except BaseException:
+                        _roll_back(connection)
+                        raise
             except BaseException:
-                _roll_back(connection)
+                _roll_back(connection)  # where it was the end of the pipeline that brought the error
                 raise
         uow.committed()
 
@@ -119,10 +121,13 @@ class Database:
         connection = pooled.driver_connection
         assert isinstance(connection, psycopg.Connection)
         try:
+            connection.autocommit = True  # psycopg's own BEGIN costs a round trip; ours travels with what follows
             yield connection
         finally:
             if connection.closed:
                 pooled.invalidate()
+            else:
+                connection.autocommit = False  # as SQLAlchemy and the migrations know it
             pooled.close()
 
 

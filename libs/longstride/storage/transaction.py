@@ -26,17 +26,21 @@ class _Watch(Translated):
 
 
 class Transaction:
-    """Statements on one psycopg connection in pipeline mode.
+    """Statements on one psycopg connection in pipeline mode and without psycopg's own transactions.
 
     ``later`` only queues: the statement travels with the next one that is waited for, at the latest with the commit, so
     a planner's ten statements cost three round trips. An error of a queued statement is raised there. After any error the
-    transaction can only be left; ``before_commit`` raises it once more, should somebody have swallowed it.
+    transaction can only be left; ``commit`` raises it once more, should somebody have swallowed it.
     """
 
-    def __init__(self, connection: "Connection[Any]", pipeline: Pipeline) -> None:
+    def __init__(self, connection: "Connection[Any]", pipeline: Pipeline, durable: bool) -> None:
+        """Begins, with the first statement that is sent."""
         self._connection = connection
         self._pipeline = pipeline
         self._watch = _Watch()
+        self.later("BEGIN")
+        if not durable:
+            self.later("SET LOCAL synchronous_commit = off")
 
     def later(self, sql: LiteralString, params: Params = ()) -> None:
         """Queue a write whose result nobody reads."""
@@ -80,8 +84,9 @@ class Transaction:
         with self._watch:
             self._pipeline.sync()
 
-    def before_commit(self) -> None:
-        """Refuse to commit what failed."""
+    def commit(self) -> None:
+        """Queue the commit: it has happened when the pipeline ends without an error. Refuses to commit what failed."""
         if self._watch.failure is not None:
             with self._watch:
                 raise self._watch.failure
+        self.later("COMMIT")
