@@ -38,7 +38,7 @@ class PolicyTrainer:
     def update_policy(self, envelope: Envelope, message: UpdatePolicy) -> None:
         """Train on the batch unless that was done, and publish the version in one transaction.
 
-        A command that cannot be carried out is given up, and its trajectories are free for another batch.
+        A command that cannot be carried out is given up: the ledger says why, and its trajectories are not offered again.
         """
         from longstride.training.errors import UpdateRefused, WeightsRefused
 
@@ -98,7 +98,7 @@ class PolicyTrainer:
     def _give_up(self, message: UpdatePolicy, why: str) -> None:
         logger.error("no update of %s from %s: %s", message.policy, message.batch_id, why)
         with self._database.begin() as uow:
-            uow.training_ledger.release(message.policy, message.batch_id)
+            uow.training_ledger.refuse(message.policy, message.batch_id, why)
 
 
 def jobs(trainer: PolicyTrainer) -> dict[str, PlainJob]:

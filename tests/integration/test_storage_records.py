@@ -324,3 +324,13 @@ def test_a_worker_is_seen_until_it_retires_or_goes_silent(database: Database) ->
         assert [w.incarnation for w in uow.workers.stale(0)] == ["host-1"]
         uow.workers.retire("host-1")
         assert uow.workers.all() == []
+
+
+def test_a_refused_batch_is_over_and_its_trajectories_stay_claimed(database: Database) -> None:
+    with database.begin() as uow:
+        uow.training_ledger.claim("builtin", ["t-refused"], "b-refused")
+        assert uow.training_ledger.running("builtin") == "b-refused"
+        uow.training_ledger.refuse("builtin", "b-refused", "the trainer does not see the policy that acted")
+        assert uow.training_ledger.running("builtin") is None
+        assert uow.training_ledger.trained("builtin", ["t-refused"]) == {"t-refused"}
+        assert uow.training_ledger.release("builtin", "b-refused") == 1, "not published: a person may still free it"

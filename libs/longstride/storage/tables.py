@@ -350,6 +350,8 @@ class TrainingLedgerRow(Base):
     batch_id: Mapped[str] = mapped_column(index=True)
     policy_version: Mapped[int | None]
     """The version the update published; ``None`` while it runs."""
+    refused: Mapped[str | None]
+    """Why the batch cannot be trained on. Its trajectories stay claimed, or the next batch would be refused as well."""
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 

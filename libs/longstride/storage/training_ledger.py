@@ -11,6 +11,7 @@ _CLAIM = """
 _HELD = "SELECT task_id FROM training_ledger WHERE policy = %s AND batch_id = %s AND task_id = ANY(%s) ORDER BY task_id"
 _PUBLISHED = "UPDATE training_ledger SET policy_version = %s WHERE policy = %s AND batch_id = %s"
 _RELEASE = "DELETE FROM training_ledger WHERE policy = %s AND batch_id = %s AND policy_version IS NULL"
+_REFUSE = "UPDATE training_ledger SET refused = %s WHERE policy = %s AND batch_id = %s AND policy_version IS NULL"
 
 
 class TrainingLedger:
@@ -30,7 +31,8 @@ class TrainingLedger:
 
     def running(self, policy: str) -> str | None:
         """The batch whose update has not published yet."""
-        sql = "SELECT batch_id FROM training_ledger WHERE policy = %s AND policy_version IS NULL LIMIT 1"
+        sql = """
+            SELECT batch_id FROM training_ledger WHERE policy = %s AND policy_version IS NULL AND refused IS NULL LIMIT 1"""
         batch_id: str | None = self._transaction.value(sql, (policy,))
         return batch_id
 
@@ -46,6 +48,10 @@ class TrainingLedger:
     def release(self, policy: str, batch_id: str) -> int:
         """Give back the trajectories of a batch whose update never published; returns how many."""
         return self._transaction.count(_RELEASE, (policy, batch_id))
+
+    def refuse(self, policy: str, batch_id: str, why: str) -> None:
+        """The batch cannot be trained on: it is over, and its trajectories are not offered again."""
+        self._transaction.later(_REFUSE, (why, policy, batch_id))
 
     def trained_into(self, policy: str, policy_version: int) -> list[str]:
         """The trajectories behind a version, sorted."""

@@ -53,7 +53,9 @@ def ask_for_update(
     if base is None:
         raise NothingToTrain(f"policy {policy!r} has no published version to start from")
     if running := uow.training_ledger.running(policy):
-        raise NothingToTrain(f"the update of {running} is still running")
+        raise NothingToTrain(
+            f"the update of {running} has not published yet; if its job died for good, replay it: longstride dead-letters list"
+        )
     batch = collect(uow, artifacts, policy, base.version, max_staleness)
     if len(batch.groups) < least_groups:
         raise NothingToTrain(

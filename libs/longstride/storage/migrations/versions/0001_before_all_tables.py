@@ -234,6 +234,7 @@ def upgrade() -> None:
         sa.Column("task_id", sa.Text(), nullable=False),
         sa.Column("batch_id", sa.Text(), nullable=False),
         sa.Column("policy_version", sa.Integer(), nullable=True),
+        sa.Column("refused", sa.Text(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.PrimaryKeyConstraint("policy", "task_id"),
     )
