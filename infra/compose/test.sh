@@ -42,11 +42,13 @@ finish() {
     trap '' INT TERM HUP
     set +e
     jobs -p | xargs --no-run-if-empty kill 2> /dev/null
+    wait
     if [ -n "$UP" ]; then
         [ $code = 0 ] || compose logs --no-color --tail 40 >&2
         compose down --volumes --remove-orphans --timeout 5 > /dev/null 2>&1
     fi
     engine_stop
+    [ -z "$WHEELS_OURS" ] || rm -rf .wheels
     rm -rf "$WORK"
     say "everything is undone; $((SECONDS - BEGAN)) s in all; exit code $code"
     exit $code
@@ -95,12 +97,25 @@ choose_images() {
         export LONGSTRIDE_BASE_IMAGE=$IMAGE
         bases_image servers trixie rabbitmq-server,postgresql-17,postgresql-17-pgvector
         export LONGSTRIDE_BUILT_SERVERS=$IMAGE
-        fetch_torch
     fi
     FILES+=(-f $HERE/override-test.yml)
 }
 
-# A CPU wheel that this machine's pip knows saves the way to PyTorch's index.
+# The model-worker last: its build context may hold a wheel of torch, which the others need not be sent.
+build_images() {
+    local others
+    mapfile -t others < <(compose config --format json | "$PYTHON" -c '
+import json, sys
+for name, service in json.load(sys.stdin)["services"].items():
+    if "build" in service and name not in ("model-worker", "trainer"):
+        print(name)')
+    stage "building ${others[*]}" compose build --quiet "${others[@]}"
+    fetch_torch
+    stage "building model-worker, which is trainer too" compose build --quiet model-worker
+    docker image ls --format '{{.Repository}} {{.Size}}' --filter "reference=longstride/*:$PROJECT" | sed 's/^/compose-test:   /'
+}
+
+# A CPU wheel of torch that this machine's pip finds saves the way to PyTorch's own index.
 fetch_torch() {
     if ls .wheels/torch-*.whl > /dev/null 2>&1; then
         export LONGSTRIDE_TORCH_INDEX=
@@ -108,6 +123,7 @@ fetch_torch() {
         && ls "$WORK"/wheels/torch-*+cpu-*.whl > /dev/null 2>&1; then
         mkdir -p .wheels
         mv "$WORK"/wheels/torch-*.whl .wheels/
+        WHEELS_OURS=yes
         export LONGSTRIDE_TORCH_INDEX=
     fi
 }
@@ -126,18 +142,6 @@ END
     )"
 }
 
-# What tests read: the published ports, and how to handle the stack itself.
-name_servers() {
-    local login=longstride:$LONGSTRIDE_PASSWORD
-    export LONGSTRIDE_AMQP_URL=amqp://$login@127.0.0.1:$LONGSTRIDE_AMQP_PORT/%2F
-    export LONGSTRIDE_MANAGEMENT_URL=http://$login@127.0.0.1:$LONGSTRIDE_MANAGEMENT_PORT
-    export LONGSTRIDE_DATABASE_URL=postgresql://$login@127.0.0.1:$LONGSTRIDE_POSTGRES_PORT/longstride
-    export LONGSTRIDE_S3_ENDPOINT=http://127.0.0.1:$LONGSTRIDE_S3_PORT
-    export LONGSTRIDE_S3_ACCESS_KEY=longstride LONGSTRIDE_S3_SECRET_KEY=$LONGSTRIDE_PASSWORD LONGSTRIDE_S3_BUCKET=longstride
-    export LONGSTRIDE_COMPOSE="${COMPOSE[*]} ${FILES[*]}"
-}
-
-# The tests' own environment is the clients'; what compose reads from it must not reach the services they start.
 run_tests() {
     local began=$SECONDS
     "$PYTHON" -m pytest -p tests.support.compose_selection "$@" < /dev/null 8>&- &
@@ -148,7 +152,7 @@ run_tests() {
 [ -x "$PYTHON" ] || fail "there is no .venv here: \`make install\` first, or \`make compose-test\`"
 command -v docker > /dev/null || [ "$(id -u)" = 0 ] || fail "docker is not installed: https://docs.docker.com/engine/install/"
 
-UP=
+UP='' WHEELS_OURS=''
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/ls-compose.XXXXXX")
 trap finish EXIT
 trap 'exit 130' INT
@@ -166,10 +170,10 @@ find_compose
 stage "checking the files" check_files
 choose_ports
 choose_images
-stage "building the images" compose build
-docker image ls --format '{{.Repository}} {{.Size}}' --filter "reference=longstride/*:$PROJECT" | sed 's/^/compose-test:   /'
+build_images
 UP=yes
 stage "docker compose up --wait" compose up --detach --wait --wait-timeout 300 --no-build
-name_servers
+. $HERE/env.sh
+export LONGSTRIDE_COMPOSE="${COMPOSE[*]} ${FILES[*]}"
 run_tests ${PYTEST_ARGS:-} tests/e2e/test_compose.py tests/integration tests/e2e
 say "left out of this run: $LEFT_OUT"
