@@ -13,7 +13,6 @@ from sqlalchemy.pool import QueuePool
 
 from longstride.storage.adaptation import adapt
 from longstride.storage.failures import translated
-from longstride.storage.held_pipeline import hold
 from longstride.storage.id_block import IdBlock
 from longstride.storage.transaction import Transaction
 from longstride.storage.unit_of_work import UnitOfWork
@@ -98,7 +97,6 @@ class Database:
         """
         with translated, self._connection() as connection:
             try:
-                hold(connection)
                 with connection.pipeline() as pipeline:
                     transaction = Transaction(connection, pipeline, durable)
                     uow = UnitOfWork(transaction, self._outbox_ids, self._notify_outbox)
