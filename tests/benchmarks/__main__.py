@@ -4,9 +4,9 @@ import argparse
 import os
 import platform
 
-from tests.benchmarks import bench_steps
+from tests.benchmarks import bench_footprint, bench_sandbox, bench_steps
 
-BENCHMARKS = {"steps": bench_steps.run}
+BENCHMARKS = {"steps": bench_steps.run, "footprint": bench_footprint.run, "sandbox": bench_sandbox.run}
 
 
 def machine() -> str:
