@@ -22,15 +22,17 @@ LEFT_OUT = pytest.StashKey[list[str]]()
 
 
 def _left_out(item: pytest.Item) -> str | None:
-    fixtures = set(getattr(item, "fixturenames", ()))
+    """Why; ``None``: it stays."""
+    fixtures = getattr(item, "fixturenames", ())
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
     if item.path.name == "test_compose.py":
         return None
     if "servers" not in fixtures:
         return "talk to no server: `make test` runs them"
     if "stack" in fixtures:
-        return (
-            "kill and restart servers as native processes: `make test` runs them, and test_compose.py kills containers"
-        )
+        return "kill servers as native processes: `make test` runs them, and test_compose.py kills containers"
+    if parameters.get("broker_url") == "memory":
+        return "use the in-memory broker: `make test` runs them"
     return None
 
 
