@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, StringConstraints, ValidationError
+from pydantic import Field, JsonValue, PrivateAttr, StringConstraints, ValidationError
 
 from longstride.contracts.ids import new_id
 from longstride.contracts.model import Contract, storable
@@ -40,6 +40,8 @@ class Envelope(Contract):
     attempt: Annotated[int, Field(ge=1)] = 1
     """Which try of the step's phase this message belongs to."""
     body: dict[str, JsonValue]
+    _read: tuple[dict[str, JsonValue], Contract] | None = PrivateAttr(None)
+    """The body, and what ``message`` made of it."""
 
     def message(self) -> Contract:
         """The typed body.
@@ -47,6 +49,11 @@ class Envelope(Contract):
         Raises:
             MessageError: the type is unknown or the body does not fit it.
         """
+        if self._read is None or self._read[0] is not self.body:  # a copy may have another body
+            self._read = self.body, self._typed()
+        return self._read[1]
+
+    def _typed(self) -> Contract:
         model = MESSAGES.get(self.type)
         if model is None:
             raise MessageError(f"unknown message type {self.type!r}; known: {', '.join(sorted(MESSAGES))}")
@@ -106,7 +113,7 @@ def decode(wire: bytes) -> Envelope:
         raise MessageError(f"not JSON: {error}") from error
     if not isinstance(raw, Mapping):
         raise MessageError(f"expected a JSON object, got {type(raw).__name__}")
-    if raw != storable(raw):
+    if not _plain(wire) and raw != storable(raw):
         raise MessageError("the text holds a NUL character or a lone surrogate, which cannot be stored")
     if raw.get("version", 1) != 1:
         raise MessageError(f"unknown version {raw['version']!r} of {raw.get('type', 'message')!r}; this build reads 1")
@@ -116,6 +123,11 @@ def decode(wire: bytes) -> Envelope:
         raise MessageError(f"invalid envelope: {explain(error)}") from error
     envelope.message()
     return envelope
+
+
+def _plain(wire: bytes) -> bool:
+    """Whether it is ASCII without escapes for anything else, so that all of it can be stored."""
+    return wire.isascii() and b"\\u" not in wire and b"\0" not in wire
 
 
 def _no_constant(name: str) -> None:

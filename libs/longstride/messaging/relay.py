@@ -19,7 +19,7 @@ from longstride.storage.outbox import OutboxMessage
 logger = logging.getLogger(__name__)
 
 POLL_S = 1.0
-GATHER_S = 0.03
+GATHER_S = 0.2
 """How long confirmed rows are gathered before they are deleted together."""
 RESEND_AFTER_S = 15.0
 """When a row that was sent and never settled is looked at again."""
@@ -106,11 +106,15 @@ class OutboxRelay(Loop):
         with self._lock:
             self._in_flight.update(dict.fromkeys((row.id for row in rows), time.time_ns()))
         self.counts.sent += len(rows)
+        messages, settled = [], []
+        for row in rows:
+            try:
+                messages.append(outgoing(_address(row), row.wire.encode(), row.message_id))
+                settled.append(partial(self._on_settled, row))
+            except Unroutable as error:
+                self._on_settled(row, error)
         try:
-            self._bus.send(
-                [outgoing(_address(row), row.wire.encode(), row.message_id) for row in rows],
-                [partial(self._on_settled, row) for row in rows],
-            )
+            self._bus.send(messages, settled)
         except BusUnavailable:
             with self._lock:
                 self._forget(rows)
