@@ -13,12 +13,13 @@ from pydantic import ValidationError
 from longstride.contracts.envelope import explain
 from longstride.messaging.backbone import Backbone
 from longstride.messaging.bus import Bus
-from longstride.messaging.consumer import Consumer, Source
+from longstride.messaging.consumer import Consumer, nothing
 from longstride.messaging.delivery import Delivery
 from longstride.messaging.errors import MessagingError
 from longstride.messaging.part import Part
 from longstride.messaging.relay import Observer
 from longstride.messaging.service import ServiceRuntime
+from longstride.messaging.source import Source
 from longstride.messaging.startup_checks import check_broker
 from longstride.messaging.watchdog import Watchdog
 from longstride.observability.publishing import published
@@ -56,15 +57,9 @@ class Serving(Consumer):
         handle: Stoppable,
         *,
         slots: int = 1,
-        on_connect: Callable[[], object] | None = None,
+        on_connect: Callable[[], object] = nothing,
     ) -> None:
-        super().__init__(bus, source, handle, slots=slots, on_connect=on_connect)
-        self._handler = handle
-
-    def drain(self) -> None:
-        """Take no more, and wait for nothing."""
-        self._handler.stop()
-        super().drain()
+        super().__init__(bus, source, handle, slots=slots, on_connect=on_connect, on_drain=handle.stop)
 
 
 @dataclass(frozen=True)

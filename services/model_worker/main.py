@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 
-from longstride.messaging.consumer import Source
 from longstride.messaging.handling import check_handlers
 from longstride.messaging.part import Part
+from longstride.messaging.source import Source
 from longstride.messaging.work import Worker
 from longstride.observability.middleware import work_spans
 from longstride.policies.artifacts import CachedArtifacts

@@ -122,7 +122,7 @@ def watch_over(backbone: Backbone, running: ExitStack) -> None:
         ),
     )
     start_part(running, Timers(backbone.database, backbone.outbox, every_s=0.1))
-    start_consumer(running, backbone, DEAD_LETTER_QUEUE, DeadLetterDrain(backbone.database.begin))
+    start_consumer(running, backbone, DEAD_LETTER_QUEUE, DeadLetterDrain(backbone.database))
 
 
 def test_jobs_are_carried_out_and_answered(backbone: Backbone, jobs: Any, running: ExitStack) -> None:
@@ -162,7 +162,7 @@ def test_a_duplicate_job_is_not_carried_out_again(
 def test_a_job_that_cannot_be_understood_is_a_dead_letter(
     backbone: Backbone, jobs: Any, running: ExitStack, message: Outgoing, reason: str
 ) -> None:
-    start_consumer(running, backbone, DEAD_LETTER_QUEUE, DeadLetterDrain(backbone.database.begin))
+    start_consumer(running, backbone, DEAD_LETTER_QUEUE, DeadLetterDrain(backbone.database))
     answers = InboxOf()
     start_consumer(running, backbone, ANSWERS, answers)
     jobs()

@@ -147,10 +147,10 @@ def test_a_backlog_that_nobody_touches_is_a_failure(backbone: Backbone, running:
     queue = declare(backbone.bus)
     consumer = start_consumer(running, backbone, queue, InboxOf())
     watchdog = start_part(running, Watchdog(backbone.bus, [consumer], patience_s=0.6))
-    subscription = consumer._subscription
-    assert subscription is not None
-    with subscription.link.held():  # what a bug, or a broker that forgot us, looks like
-        subscription._channel.basic_cancel(subscription._tag, nowait=True)
+    subscriptions = consumer._subscriptions
+    assert subscriptions is not None
+    with subscriptions._link.held():  # what a bug, or a broker that forgot us, looks like
+        subscriptions._channel.basic_cancel("slot 1", nowait=True)
     assert backbone.bus.publish_all([to_queue(b"x", queue, "msg-1")]) == [None]
     failure = eventually(lambda: watchdog.failure)
     assert isinstance(failure, Stuck)

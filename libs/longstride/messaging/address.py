@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 from longstride.contracts.envelope import Envelope
 from longstride.contracts.flow import FLOW
 from longstride.contracts.topology import queue_name, routing_key
+from longstride.messaging.errors import Unroutable
 from longstride.messaging.outgoing import Outgoing, to_exchange, to_job_queue, to_queue
 
 Carrier = Literal["kombu", "celery", "reply", "queue"]
@@ -40,7 +41,7 @@ def outgoing(address: Address, wire: bytes, message_id: str) -> Outgoing:
     """The message for the bus.
 
     Raises:
-        ValueError: the carrier or the job is unknown.
+        Unroutable: the carrier or the job queue is unknown.
     """
     match address.carrier:
         case "kombu":
@@ -49,4 +50,4 @@ def outgoing(address: Address, wire: bytes, message_id: str) -> Outgoing:
             return to_queue(wire, address.routing_key, message_id, address.correlation_id, address.reply_to)
         case "celery" if address.routing_key in JOBS:
             return to_job_queue(wire, address.routing_key, message_id, JOBS[address.routing_key])
-    raise ValueError(f"no way to carry {message_id}: carrier {address.carrier!r}, key {address.routing_key!r}")
+    raise Unroutable(f"no way to carry {message_id}: carrier {address.carrier!r}, key {address.routing_key!r}")

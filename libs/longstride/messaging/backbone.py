@@ -101,6 +101,7 @@ class Backbone:
             max_attempts: see ``Reaper``.
             reap_every_s: see ``Reaper``.
         """
+        dead_letters = DeadLetterDrain(self.database)
         return [
             OutboxHints(self.database, self.relay),
             Reaper(
@@ -113,7 +114,7 @@ class Backbone:
                 every_s=reap_every_s,
             ),
             Timers(self.database, self.outbox),
-            Consumer(self.bus, DEAD_LETTER_QUEUE, DeadLetterDrain(self.database.begin)),
+            Consumer(self.bus, DEAD_LETTER_QUEUE, dead_letters, on_drain=dead_letters.stop),
         ]
 
     def close(self) -> None:

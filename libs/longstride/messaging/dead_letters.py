@@ -2,14 +2,16 @@
 
 import json
 import logging
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from longstride.contracts.envelope import MessageError, decode
 from longstride.contracts.ids import new_id
-from longstride.contracts.topology import DEAD_LETTER_QUEUE
 from longstride.messaging.address import JOBS, Address
+from longstride.messaging.outage import through_outages
 from longstride.messaging.outbox import Outbox
+from longstride.storage.database import Database
 from longstride.storage.dead_letters import DeadLetter
 from longstride.storage.unit_of_work import UnitOfWork
 
@@ -92,22 +94,28 @@ class DeadLetterDrain:
     They got there because consumers died of them too often or rejected them, so nobody has written the reason yet.
     """
 
-    queue = DEAD_LETTER_QUEUE
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._stopped = threading.Event()
 
-    def __init__(self, begin: Any) -> None:
-        """
-        Args:
-            begin: opens a unit of work: ``database.begin``.
-        """
-        self._begin = begin
+    def stop(self) -> None:
+        """Do not wait for outages to end any more."""
+        self._stopped.set()
 
     def __call__(self, delivery: "Delivery") -> None:
-        """Keep one; an error leaves it in the queue."""
+        """Keep one, once the database is there."""
         source, reason = _death(delivery)
         body = job_argument(delivery.body) if source in JOBS else delivery.body
-        with self._begin() as uow:
-            letter_id = keep(uow, source, body, reason, _way_back(delivery), delivery.message_id)
-        logger.error("dead letter %d from queue %s: %s", letter_id, source, reason)
+
+        def move() -> int:
+            with self._database.begin() as uow:
+                return keep(uow, source, body, reason, _way_back(delivery), delivery.message_id)
+
+        letter_id = through_outages(move, self._stopped, "a dead letter")
+        if letter_id is None:
+            delivery.requeue()
+        else:
+            logger.error("dead letter %d from queue %s: %s", letter_id, source, reason)
 
 
 def job_argument(body: bytes) -> bytes:

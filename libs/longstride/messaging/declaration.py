@@ -30,8 +30,8 @@ def work_queue_arguments() -> dict[str, Any]:
 
 
 def dead_letter_queue_arguments() -> dict[str, Any]:
-    """The last stop: no limit, and nowhere to go from here."""
-    return {"x-queue-type": "quorum", "x-delivery-limit": -1}
+    """The last stop: nowhere to go from here, so no limit that is ever reached (RabbitMQ 4 has one of 20 by default)."""
+    return {"x-queue-type": "quorum", "x-delivery-limit": 1_000_000_000}
 
 
 def declare(link: Link) -> None:

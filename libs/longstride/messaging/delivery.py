@@ -1,7 +1,6 @@
 """A message as a consumer got it."""
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from longstride.messaging.errors import BusUnavailable
@@ -9,7 +8,7 @@ from longstride.messaging.link import Link
 
 
 class Delivery:
-    """One delivery: its bytes, and the right to acknowledge it once. Safe to use from any thread."""
+    """One delivery: its bytes, and what is to become of the message. Safe to use from any thread."""
 
     def __init__(self, message: Any, queue: str, link: Link) -> None:
         self.queue = queue
@@ -18,12 +17,15 @@ class Delivery:
         self.headers: Mapping[str, Any] = message.headers or {}
         self.routing_key: str = message.delivery_info["routing_key"]
         self.exchange: str = message.delivery_info["exchange"]
+        self.consumer_tag: str = message.delivery_info["consumer_tag"]
         self.redelivered: bool = bool(message.delivery_info.get("redelivered"))
-        self.arrived_at = time.monotonic()
+        self.acknowledged = False
+        """Whether the handler has said that the message need not come again."""
+        self.settled = False
+        """Whether the broker has been told."""
         self._properties: Mapping[str, Any] = message.properties
         self._message = message
         self._link = link
-        self.settled = False
 
     @property
     def message_id(self) -> str | None:
@@ -40,7 +42,15 @@ class Delivery:
         """What the answer must carry."""
         return self._properties.get("correlation_id") or None
 
-    def acknowledge(self) -> bool:
+    def acknowledge(self) -> None:
+        """The message need not come again, whatever becomes of the handler.
+
+        The broker is told when the handler returns, or when it has run for ``consumer.HOLD_S``: telling it at once
+        would have it send the next message to a slot that is taken.
+        """
+        self.acknowledged = True
+
+    def take_off(self) -> bool:
         """Take the message off its queue. ``False``: the connection broke first, so it will be delivered again."""
         return self._settle(lambda: self._message.ack())
 
@@ -48,7 +58,7 @@ class Delivery:
         """Give it back for another delivery."""
         return self._settle(lambda: self._message.reject(requeue=True))
 
-    def _settle(self, act: Any) -> bool:
+    def _settle(self, act: Callable[[], object]) -> bool:
         if self.settled:
             return True
         self.settled = True

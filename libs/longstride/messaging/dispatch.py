@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -19,6 +19,7 @@ from longstride.messaging.outage import OUTAGES, through_outages
 from longstride.messaging.outbox import Outbox
 from longstride.storage.database import Database
 from longstride.storage.errors import StorageError
+from longstride.storage.unit_of_work import UnitOfWork
 
 logger = logging.getLogger(__name__)
 
@@ -47,13 +48,26 @@ class Dispatcher:
         middleware: Sequence[Middleware] = (),
         max_failures: int = MAX_FAILURES,
         first_retry_s: float = 1.0,
+        foresee: Callable[[UnitOfWork, Envelope], object] = lambda _uow, _envelope: None,
     ) -> None:
+        """
+        Args:
+            service: its name.
+            handlers: by message type.
+            database: where they commit.
+            outbox: takes rejections.
+            middleware: the first is the outermost.
+            max_failures: after so many the message is a dead letter.
+            first_retry_s: after a failure; doubled each time.
+            foresee: queues what the handler is sure to read, so that it travels with the inbox's row.
+        """
         self._service = service
         self._handlers = {type_: wrapped(handler, list(middleware)) for type_, handler in handlers.items()}
         self._database = database
         self._outbox = outbox
         self._max_failures = max_failures
         self._first_retry_s = first_retry_s
+        self._foresee = foresee
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -91,7 +105,9 @@ class Dispatcher:
         for attempt in range(1, CONFLICT_TRIES + 1):
             try:
                 with self._database.begin() as uow:
-                    if not uow.inbox.add(self._service, envelope.message_id):
+                    is_new = uow.inbox.note(self._service, envelope.message_id)
+                    self._foresee(uow, envelope)
+                    if not is_new():
                         return "seen"
                     handler(envelope, message, uow, info)
                 return "handled"

@@ -199,7 +199,10 @@ class Leases:
                 self._outbox.post(uow, Envelope.model_validate(claim.answer))
             return claim
 
-        return retrying(self._database, claim, durable=durable)
+        take = retrying(
+            self._database, lambda uow: uow.attempts.take(envelope.message_id, self.owner, self._ttl_s), durable=durable
+        )
+        return take() or retrying(self._database, claim, durable=durable)
 
     def _forfeit(self, held: HeldLease) -> None:
         try:

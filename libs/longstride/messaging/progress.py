@@ -13,7 +13,7 @@ class Progress:
         self.last_moved = time.monotonic()
         """When something last arrived, started or finished (monotonic seconds)."""
 
-    def arrived(self) -> None:
+    def moved(self) -> None:
         """A message was delivered."""
         self.last_moved = time.monotonic()
 

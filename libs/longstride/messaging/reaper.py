@@ -2,15 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from longstride.contracts.envelope import Envelope
+from longstride.contracts.envelope import Envelope, seal
 from longstride.contracts.ids import new_id
 from longstride.contracts.model import Contract
 from longstride.contracts.topology import TRACKS
-from longstride.contracts.v1.commands import ExecuteAction, Generate
+from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.events import ActionExecuted, Generated
 from longstride.messaging.address import JOB_QUEUES
 from longstride.messaging.backoff import delay_s
@@ -33,7 +33,7 @@ LONG_SILENCE_S = 900.0
 """The same, whatever waits in its queue."""
 VANISHED_S = 2.5
 """A process that has hung up and been silent for so long is dead."""
-STEADY_S = 10.0
+STEADY_S = 5.0
 """Nobody's death is concluded from hung-up connections until our own has lasted so long: it may have been the server."""
 STALE_S = 120.0
 """After so long without a heartbeat a process is dead, whatever its connection looks like."""
@@ -123,32 +123,43 @@ class Reaper(Loop):
 
     def _deal_with(self, uow: UnitOfWork, attempt: OverdueAttempt) -> None:
         name = f"{attempt.phase} of step {attempt.step} of {attempt.task_id}"
-        match attempt.status:
-            case "leased":
-                self._next_attempt(uow, attempt, name)
-            case "dispatched":
-                logger.warning("nobody has claimed %s: its command is sent again", name)
-                uow.attempts.touch(attempt)
-                self._outbox.post(uow, Envelope.model_validate(attempt.command))
-            case "answered":
-                logger.warning("the planner has not taken the answer to %s: it is sent again", name)
-                assert attempt.answer is not None
-                uow.attempts.touch(attempt)
-                self._outbox.post(uow, Envelope.model_validate(attempt.answer))
+        try:
+            HOW[attempt.status](self, uow, attempt, name)
+        except ValueError as error:
+            self._give_up(uow, attempt, name, error)
+
+    def _send_command(self, uow: UnitOfWork, attempt: OverdueAttempt, name: str) -> None:
+        command = Envelope.model_validate(attempt.command)
+        logger.warning("nobody has claimed %s: its command is sent again", name)
+        uow.attempts.touch(attempt)
+        self._outbox.post(uow, command)
+
+    def _send_answer(self, uow: UnitOfWork, attempt: OverdueAttempt, name: str) -> None:
+        answer = Envelope.model_validate(attempt.answer)
+        logger.warning("the planner has not taken the answer to %s: it is sent again", name)
+        uow.attempts.touch(attempt)
+        self._outbox.post(uow, answer)
 
     def _next_attempt(self, uow: UnitOfWork, attempt: OverdueAttempt, name: str) -> None:
+        uow.attempts.lose(attempt)
         command = Envelope.model_validate(attempt.command)
         message = command.message()
-        uow.attempts.lose(attempt)
         if isinstance(message, ExecuteAction) and self._unsafe(message):
             logger.error("%s was interrupted and must not be repeated unseen: a person decides", name)
             self._answer(uow, command, ActionExecuted(step=attempt.step, needs_review=True))
         elif attempt.attempt >= self._max_attempts:
             logger.error("%s has failed %d times: given up", name, attempt.attempt)
-            self._answer(uow, command, _poisoned(message, attempt))
+            self._answer(uow, command, _failed(attempt, f"FAILED_POISON: {attempt.attempt} workers in a row {FATE}"))
         else:
             logger.warning("attempt %d at %s died with %s", attempt.attempt, name, attempt.owner)
             self._dispatch(uow, attempt, command)
+
+    def _give_up(self, uow: UnitOfWork, attempt: OverdueAttempt, name: str, error: ValueError) -> None:
+        """The stored command or answer is of a version that this build does not know: nobody here can go on with it."""
+        logger.error("%s cannot be read, so it has failed: %s", name, error)
+        uow.attempts.lose(attempt)
+        reason = f"what was stored for it cannot be read by this build: {error}"[:2000]
+        self._outbox.post(uow, seal(_failed(attempt, reason), task_id=attempt.task_id, attempt=attempt.attempt))
 
     def _dispatch(self, uow: UnitOfWork, attempt: OverdueAttempt, command: Envelope) -> None:
         number = attempt.attempt + 1
@@ -179,11 +190,28 @@ class Reaper(Loop):
             uow.delivery_failures.prune(KEEP)
 
 
-def _poisoned(message: Any, attempt: OverdueAttempt) -> Contract:
-    reason = f"FAILED_POISON: {attempt.attempt} workers in a row died, hung or failed while carrying it out"
-    if isinstance(message, Generate):
-        return Generated(step=message.step, text="", error=reason, policy=message.policy or "default")
+HOW: Mapping[str, Callable[[Reaper, UnitOfWork, OverdueAttempt, str], None]] = {
+    "leased": Reaper._next_attempt,
+    "dispatched": Reaper._send_command,
+    "answered": Reaper._send_answer,
+}
+"""What is done about a silent attempt, by its status."""
+
+FATE = "died, hung or failed while carrying it out"
+
+
+def _failed(attempt: OverdueAttempt, reason: str) -> Contract:
+    """The answer to a command that nobody will carry out."""
+    if attempt.phase == "generate":
+        return Generated(
+            step=attempt.step, text="", error=reason, policy=str(_body(attempt).get("policy") or "unknown")
+        )
     return ActionExecuted(step=attempt.step, error=reason)
+
+
+def _body(attempt: OverdueAttempt) -> Mapping[str, Any]:
+    body = attempt.command.get("body")
+    return body if isinstance(body, Mapping) else {}
 
 
 def _empty(depths: list[QueueDepth]) -> bool:

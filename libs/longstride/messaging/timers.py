@@ -5,6 +5,7 @@ from datetime import datetime
 from longstride.contracts.envelope import Envelope
 from longstride.contracts.ids import new_id
 from longstride.messaging.address import Address, address_of
+from longstride.messaging.dead_letters import keep
 from longstride.messaging.loop import Loop
 from longstride.messaging.outbox import Outbox
 from longstride.storage.database import Database
@@ -48,10 +49,17 @@ class Timers(Loop):
         with self._database.begin() as uow:
             due = uow.timers.due(BATCH)
             for timer in due:
-                envelope_id, wire = _message(timer)
-                address = Address(timer.carrier, timer.routing_key, timer.correlation_id, timer.reply_to)  # type: ignore[arg-type]
-                self._outbox.post_wire(uow, wire, envelope_id, address)
+                self._send(uow, timer)
         return len(due)
+
+    def _send(self, uow: UnitOfWork, timer: DueTimer) -> None:
+        address = Address(timer.carrier, timer.routing_key, timer.correlation_id, timer.reply_to)  # type: ignore[arg-type]
+        try:
+            message_id, wire = _message(timer)
+        except ValueError as error:
+            keep(uow, timer.routing_key, timer.wire.encode(), f"timer {timer.key!r} sends no message: {error}", {})
+        else:
+            self._outbox.post_wire(uow, wire, message_id, address)
 
 
 def _message(timer: DueTimer) -> tuple[str, str]:
