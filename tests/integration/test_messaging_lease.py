@@ -293,7 +293,7 @@ def test_an_answer_that_the_planner_never_got_is_sent_again(backbone: Backbone, 
     start_consumer(running, backbone, ANSWERS, answers)
     start_part(running, reaper(backbone))
     (delivery,) = eventually(lambda: answers.deliveries)
-    assert decode(delivery.body).encode() == lost.encode()
+    assert decode(delivery.body).model_dump() == lost.model_dump()
 
 
 def test_an_outage_of_the_store_is_no_attempt(backbone: Backbone, running: ExitStack) -> None:
