@@ -4,9 +4,14 @@ import argparse
 import os
 import platform
 
-from tests.benchmarks import bench_footprint, bench_sandbox, bench_steps
+from tests.benchmarks import bench_footprint, bench_messaging, bench_sandbox, bench_steps
 
-BENCHMARKS = {"steps": bench_steps.run, "footprint": bench_footprint.run, "sandbox": bench_sandbox.run}
+BENCHMARKS = {
+    "steps": bench_steps.run,
+    "footprint": bench_footprint.run,
+    "sandbox": bench_sandbox.run,
+    "messages": bench_messaging.run,
+}
 
 
 def machine() -> str:

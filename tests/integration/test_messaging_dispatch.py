@@ -3,6 +3,7 @@
 import json
 import threading
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from longstride.messaging.dead_letters import CannotReplay, DeadLetterDrain, rep
 from longstride.messaging.dispatch import Dispatcher
 from longstride.messaging.handling import DeliveryInfo
 from longstride.messaging.outgoing import Outgoing
-from longstride.messaging.timers import Timers
+from longstride.messaging.timers import Timers, set_timer
 from longstride.storage.dead_letters import DeadLetter
 from longstride.storage.errors import StorageUnavailable, VersionConflict
 from longstride.storage.unit_of_work import UnitOfWork
@@ -283,3 +284,45 @@ def test_the_brokers_dead_letters_end_in_postgresql(backbone: Backbone, running:
     assert (letter.queue, letter.body, letter.type) == (queue, body, "record_feedback")
     assert "delivery_limit" in letter.reason
     assert letter.headers["reply_to"] == "back"
+
+
+def test_a_timer_that_holds_no_message_is_a_dead_letter_and_stops_no_other(
+    backbone: Backbone, running: ExitStack
+) -> None:
+    handler = Handled()
+    serve(backbone, running, handler)
+    timers = start_part(running, Timers(backbone.database, backbone.outbox, every_s=0.02))
+    now = datetime.now(UTC)
+    with backbone.database.begin() as uow:
+        uow.timers.set("strange", now - timedelta(seconds=1), "kombu", "record_feedback", "hello")
+        set_timer(uow, "good", now, feedback())
+    eventually(lambda: handler.seen)
+    (letter,) = letters(backbone)
+    assert "timer 'strange' sends no message" in letter.reason
+    assert letter.body == b"hello"
+    assert timers.failure is None
+
+
+def test_a_schedule_sends_a_fresh_message_each_time(backbone: Backbone, running: ExitStack) -> None:
+    handler = Handled()
+    serve(backbone, running, handler)
+    with backbone.database.begin() as uow:
+        set_timer(uow, "often", datetime.now(UTC), feedback(), every_s=0.1)
+    eventually(lambda: len(handler.seen) >= 3)
+    ids = [envelope.message_id for envelope, _, _ in handler.seen]
+    assert len(set(ids)) == len(ids)
+    with backbone.database.begin() as uow:
+        uow.timers.remove("often")
+
+
+def test_a_timer_goes_off_once_in_many_processes(backbone: Backbone, running: ExitStack) -> None:
+    handler = Handled()
+    serve(backbone, running, handler)
+    for _ in range(3):
+        start_part(running, Timers(backbone.database, backbone.outbox, every_s=0.01))
+    with backbone.database.begin() as uow:
+        for number in range(30):
+            set_timer(uow, f"timer-{number}", datetime.now(UTC) + timedelta(seconds=0.2), feedback())
+    eventually(lambda: len(handler.seen) == 30)
+    eventually(lambda: depth(backbone.bus, QUEUE) == 0)
+    assert handler.times == 30

@@ -283,6 +283,29 @@ def test_a_command_that_waits_in_its_queue_is_left_alone(backbone: Backbone, run
     assert depth(backbone.bus, GENERATE) == 1
 
 
+def test_a_stored_command_of_another_version_fails_and_stops_no_other(backbone: Backbone, running: ExitStack) -> None:
+    answers = InboxOf()
+    strange = dispatched(backbone, "execute", send=False)
+    good = dispatched(backbone, "execute", send=False)
+    with backbone.database.begin() as uow:
+        for command in (strange, good):
+            uow.attempts.claim(command.message_id, "dead-worker", ttl_s=0.1)
+    with backbone.database.engine.begin() as connection:
+        set_version = "UPDATE attempts SET command = jsonb_set(command, '{version}', '9') WHERE message_id = %s"
+        connection.exec_driver_sql(set_version, (strange.message_id,))
+    start_consumer(running, backbone, ANSWERS, answers)
+    watch = start_part(running, reaper(backbone))
+    (delivery,) = eventually(lambda: answers.deliveries)
+    envelope = decode(delivery.body)
+    message = envelope.message()
+    assert envelope.task_id == strange.task_id
+    assert isinstance(message, ActionExecuted)
+    assert message.error is not None
+    assert "cannot be read by this build" in message.error
+    eventually(lambda: (2, "dispatched") in attempts(backbone))
+    assert watch.failure is None
+
+
 def test_an_answer_that_the_planner_never_got_is_sent_again(backbone: Backbone, running: ExitStack) -> None:
     answers = InboxOf()
     command = dispatched(backbone, send=False)

@@ -109,6 +109,19 @@ def test_a_message_without_a_queue_waits_for_one(
     eventually(lambda: rows(backbone) == 0)
 
 
+def test_a_row_that_nobody_can_send_stops_no_other(backbone: Backbone, consume: Any) -> None:
+    inbox = InboxOf()
+    consume("longstride.telemetry", inbox)
+    with backbone.database.begin() as uow:
+        uow.outbox.add("{}", "msg-1", "pigeon", "nowhere")  # e.g. by a newer build
+    eventually(lambda: errors(backbone) and errors(backbone)[0][0] >= 1)
+    assert "pigeon" in errors(backbone)[0][1]
+    with backbone.database.begin() as uow:
+        backbone.outbox.post(uow, feedback())
+    eventually(lambda: inbox.bodies)
+    assert backbone.relay.failure is None
+
+
 def test_a_reply_queue_that_is_gone_is_given_up(
     backbone: Backbone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
