@@ -13,7 +13,8 @@ from longstride.contracts.v1.action import ToolSpec
 from longstride.contracts.v1.commands import Sampling
 from longstride.contracts.v1.context import Message
 from longstride.policies.base import ContextOverflow, PolicyTimeout, PolicyUnavailable, ToolCall, Turn
-from longstride.policies.remote import RemotePolicy, RemoteSettings
+from longstride.policies.remote import RemotePolicy
+from longstride.policies.remote_settings import RemoteSettings
 
 SHELL = ToolSpec(name="shell", description="Run it.", parameters={"type": "object", "properties": {}})
 TURNS = [Turn(Message(role="system", content="rules")), Turn(Message(role="user", content="what?"))]

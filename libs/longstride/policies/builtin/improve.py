@@ -32,7 +32,7 @@ class Reinforcement:
     siblings: int = 8
     """Rollouts a task."""
     temperature: float = 1.0
-    recipe: Recipe = field(default_factory=lambda: Recipe(learning_rate=3e-4))
+    recipe: Recipe = field(default_factory=lambda: Recipe(learning_rate=3e-4, minibatches=4))
 
 
 class Improvement(NamedTuple):

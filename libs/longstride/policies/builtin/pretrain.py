@@ -33,10 +33,10 @@ SORTED_AT_ONCE = 8
 class Supervision:
     """How the supervised steps are made."""
 
-    steps: int = 600
+    steps: int = 1100
     batch: int = 16
     """Demonstrations a step."""
-    slip: float = 0.25
+    slip: float = 0.2
     """Chance of a mistake at each decision of a demonstration; what reinforcement is to unlearn."""
     learning_rate: float = 3e-3
     """AdamW, for embeddings and norms."""
