@@ -162,16 +162,17 @@ def recorded(turns: Sequence[Turn], policy: str) -> tuple[list[int], Sequence[Tu
 
 def _read(path: Path, settings: LocalSettings) -> tuple[Any, Any]:
     try:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils.logging import disable_progress_bar
+        import transformers
     except ModuleNotFoundError as error:
         raise PolicyUnavailable(f"local:{path} needs {error.name}: {INSTALL}") from error
-    disable_progress_bar()
+    library: Any = transformers
+    library.logging.disable_progress_bar()
     where, options = _source(path)
     device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = _dtype(settings.dtype, device)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(where, **options)
-        model: Any = AutoModelForCausalLM.from_pretrained(where, dtype=_dtype(settings.dtype, device), **options)
+        tokenizer = library.AutoTokenizer.from_pretrained(where, **options)
+        model = library.AutoModelForCausalLM.from_pretrained(where, dtype=dtype, **options)
         return model.to(device), tokenizer
     except ImportError as error:
         raise PolicyUnavailable(f"local:{path} needs a package more: {error}") from error
