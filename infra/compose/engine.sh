@@ -7,7 +7,7 @@ ENGINE_LOCK=/run/lock/longstride-engine
 ENGINE_STATE=/run/longstride-engine
 ENGINE_BRIDGE=10.222.0.1/24
 ENGINE_POOL=10.223.0.0/16
-ENGINE_RULES='DOCKER|docker0|10\.22[23]\.'
+ENGINE_RULES='DOCKER|docker0|br-[0-9a-f]{12}|10\.22[23]\.'
 ENGINE_OURS=
 
 engine_find() {

@@ -101,8 +101,10 @@ choose_images() {
     FILES+=(-f $HERE/override-test.yml)
 }
 
-# The model-worker last: its build context may hold a wheel of torch, which the others need not be sent.
+# One after the other: the builder of an engine without buildx shares layers with builds that have ended only. The
+# model-worker last: its build context may hold a wheel of torch, which the others need not be sent.
 build_images() {
+    export COMPOSE_PARALLEL_LIMIT=1
     local others
     mapfile -t others < <(compose config --format json | "$PYTHON" -c '
 import json, sys
