@@ -62,6 +62,7 @@ engine_start() {
     fi
     engine_remember
     ENGINE_OURS=yes
+    export DOCKER_HOST=unix://$WORK/engine/docker.sock
     stage "starting a private engine" engine_launch
 }
 
@@ -76,7 +77,6 @@ engine_remember() {
 engine_launch() {
     local folder=$WORK/engine
     mkdir -p "$folder"
-    export DOCKER_HOST=unix://$folder/docker.sock
     setsid dockerd --data-root "$folder/root" --exec-root "$folder/exec" --pidfile "$folder/dockerd.pid" --host "$DOCKER_HOST" \
         --bip $ENGINE_BRIDGE --default-address-pool base=$ENGINE_POOL,size=24 > "$folder/log" 2>&1 < /dev/null 7>&- 8>&- &
     local waited=0
