@@ -193,6 +193,12 @@ class Planner:
         return source
 
 
+def foresee(uow: UnitOfWork, envelope: Envelope) -> None:
+    """A transition reads the head of its task first of all."""
+    if envelope.task_id is not None and envelope.type != "task_ended":
+        uow.tasks.foresee(envelope.task_id)
+
+
 def _task_id(envelope: Envelope) -> str:
     if envelope.task_id is None:
         raise MessageError(f"{envelope.type} needs a task_id in its envelope")

@@ -8,7 +8,7 @@ from longstride.messaging.handling import check_handlers
 from longstride.messaging.part import Part
 from longstride.observability.middleware import handler_spans
 from services.host import Host, Serving, run
-from services.planner.handlers import Planner, handlers
+from services.planner.handlers import Planner, foresee, handlers
 from services.planner.settings import PlannerSettings
 
 
@@ -21,7 +21,7 @@ def parts(host: Host) -> Sequence[Part]:
     table = handlers(planner)
     check_handlers("planner", table)
     spans = handler_spans(host.telemetry, "planner")
-    dispatcher = Dispatcher("planner", table, backbone.database, backbone.outbox, middleware=[spans])
+    dispatcher = Dispatcher("planner", table, backbone.database, backbone.outbox, middleware=[spans], foresee=foresee)
     return host.watched(Serving(backbone.bus, "longstride.planner", dispatcher, slots=settings.slots))
 
 

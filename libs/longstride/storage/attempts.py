@@ -1,6 +1,6 @@
 """Attempts: the leases under which a worker's result may commit, once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -150,8 +150,12 @@ class Attempts:
         An expired lease is not taken over here but by the reaper, as the next attempt: it alone knows whether the
         action may be run again.
         """
-        lease = self._transaction.row(Lease, _CLAIM, {"message_id": message_id, "owner": owner, "ttl_s": ttl_s})
+        lease = self.take(message_id, owner, ttl_s)()
         return lease or self._transaction.row(_refusal, _LOOK, (message_id,)) or Gone(None)
+
+    def take(self, message_id: str, owner: str, ttl_s: float) -> Callable[[], Lease | None]:
+        """``claim``, without waiting yet: the lease, if it is to be had, comes with the commit."""
+        return self._transaction.promise(Lease, _CLAIM, {"message_id": message_id, "owner": owner, "ttl_s": ttl_s})
 
     def renew(self, lease: Lease, ttl_s: float) -> bool:
         """Prolong the lease from now on; ``False``: it was lost, kill the work."""

@@ -1,5 +1,6 @@
 """The inbox: which messages a consumer has handled."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from longstride.storage.transaction import Transaction
@@ -18,7 +19,12 @@ class Inbox:
 
         A second delivery that arrives meanwhile waits here until this transaction ends.
         """
-        return self._transaction.value(_ADD, (consumer, message_id)) is not None
+        return self.note(consumer, message_id)()
+
+    def note(self, consumer: str, message_id: str) -> Callable[[], bool]:
+        """``add``, without waiting yet: what is asked next travels along."""
+        added = self._transaction.promise(bool, _ADD, (consumer, message_id))
+        return lambda: added() is not None
 
     def prune(self, older_than: timedelta) -> int:
         """Forget what was handled longer ago than any redelivery; returns how many."""

@@ -1,5 +1,6 @@
 """Task heads: the row that every transition of a task locks, checks and writes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import datetime
 
@@ -61,6 +62,7 @@ _COLUMNS = columns(TaskHead)
 _INSERTED = [field.name for field in fields(TaskHead) if field.name not in ("created_at", "updated_at")]
 _SAVED = [field.name for field in fields(TaskHead) if field.name not in _FIXED]
 
+_HEAD = f"SELECT {_COLUMNS} FROM tasks WHERE id = %s"
 _INSERT = f"""
     INSERT INTO tasks ({", ".join(_INSERTED)}, created_at)
     VALUES ({", ".join(f"%({name})s" for name in _INSERTED)}, coalesce(%(created_at)s, now()))"""
@@ -129,6 +131,7 @@ class Tasks:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
         self._locked: dict[str, int] = {}
+        self._foreseen: dict[str, Callable[[], TaskHead | None]] = {}
 
     def insert(self, head: TaskHead) -> None:
         """Add a task.
@@ -141,11 +144,18 @@ class Tasks:
 
     def head(self, task_id: str, *, lock: bool = True) -> TaskHead | None:
         """The head, locked until the transaction ends unless ``lock=False``."""
-        ending = " FOR UPDATE" if lock else ""
-        head = self._transaction.row(TaskHead, f"SELECT {_COLUMNS} FROM tasks WHERE id = %s{ending}", (task_id,))
-        if lock and head is not None:
+        if not lock:
+            return self._transaction.row(TaskHead, _HEAD, (task_id,))
+        if task_id not in self._foreseen:
+            self.foresee(task_id)
+        head = self._foreseen.pop(task_id)()
+        if head is not None:
             self._locked[task_id] = head.version
         return head
+
+    def foresee(self, task_id: str) -> None:
+        """``head(task_id)`` will follow: lock and read it along with what is waited for before."""
+        self._foreseen[task_id] = self._transaction.promise(TaskHead, f"{_HEAD} FOR UPDATE", (task_id,))
 
     def save(self, head: TaskHead, expected_version: int) -> None:
         """Write the head over the one of ``expected_version``.

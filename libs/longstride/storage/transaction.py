@@ -69,6 +69,17 @@ class Transaction:
         with self._watch, self._connection.cursor(row_factory=args_row(shape)) as cursor:
             return cursor.execute(sql, params).fetchone()
 
+    def promise(self, shape: Callable[..., T], sql: LiteralString, params: Params = ()) -> "Callable[[], T | None]":
+        """Queue a statement whose first row is asked for later: it is waited for then, or has come with the commit."""
+        with self._watch:
+            cursor = self._connection.cursor(row_factory=args_row(shape)).execute(sql, params)
+
+        def first() -> T | None:
+            with self._watch:
+                return cursor.fetchone()
+
+        return first
+
     def values(self, sql: LiteralString, params: Params = ()) -> list[Any]:
         """The first column of every row."""
         with self._watch, self._connection.cursor(row_factory=scalar_row) as cursor:
