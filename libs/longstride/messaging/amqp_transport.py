@@ -13,6 +13,9 @@ ANSWER_TIMEOUT_S = 10
 """A broker that reads or answers nothing for so long counts as gone."""
 
 
+FAREWELL_TIMEOUT_S = 1
+
+
 class AmqpConnection(pyamqp.Connection):
     """An AMQP connection that one thread waits on while others write; ``Link`` holds the lock around both."""
 
@@ -58,8 +61,15 @@ class AmqpConnection(pyamqp.Connection):
         if self._waker is not None:
             os.eventfd_write(self._waker, 1)
 
+    def farewell(self) -> None:
+        """Close, and wait a moment for the broker's answer, and for TLS's own."""
+        self.transport.sock.settimeout(FAREWELL_TIMEOUT_S)
+        self.close()
+
     def discard(self) -> None:
         """Close without a word to the broker, and without raising. The waiting thread calls it."""
+        if self.connected:
+            self.transport.sock.settimeout(0)  # TLS would wait for the other side's goodbye
         self.collect()
         waker, self._waker = self._waker, None
         if waker is not None:

@@ -17,7 +17,7 @@ from longstride.contracts.topology import job_queues
 from longstride.messaging.address import JOBS
 from longstride.messaging.declaration import work_queue_arguments
 from longstride.messaging.job_slots import JobConsumer
-from longstride.messaging.link import HEARTBEAT_S, transport_of
+from longstride.messaging.link import HEARTBEAT_S, tls_of, transport_of
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ def make_celery(settings: JobSettings) -> Celery:
     app.conf.update(
         broker_url=settings.broker_url,
         broker_transport=f"{transport_of(settings.broker_url).__module__}:Transport",
+        broker_use_ssl=tls_of(settings.broker_url),
         broker_heartbeat=HEARTBEAT_S,
         broker_connection_retry=True,
         broker_connection_retry_on_startup=True,

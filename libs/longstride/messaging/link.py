@@ -35,6 +35,14 @@ def transport_of(url: str) -> Any:
     raise ValueError(f"the broker URL must start with amqp://, amqps:// or memory://, not {scheme!r}://")
 
 
+def tls_of(url: str) -> dict[str, str | None] | bool:
+    """kombu's TLS options: the certificate must be for the host of the URL, by an authority that the system trusts.
+
+    ``SSL_CERT_FILE`` names an authority of one's own.
+    """
+    return {"server_hostname": urlsplit(url).hostname} if url.startswith("amqps://") else False
+
+
 def shown(url: str) -> str:
     """``url`` without its password."""
     parts = urlsplit(url)
@@ -53,7 +61,7 @@ class Link:
         connection = Connection(  # type: ignore[no-untyped-call]
             url,
             transport=transport_of(url),
-            ssl=url.startswith("amqps://"),
+            ssl=tls_of(url),
             connect_timeout=CONNECT_TIMEOUT_S,
             heartbeat=HEARTBEAT_S,
         )
@@ -149,7 +157,7 @@ class Link:
         with self._lock:
             try:
                 if self.connected:
-                    self._wire.close()
+                    self._wire.farewell()
             except (*LOST, AttributeError, TypeError):
                 pass
             finally:

@@ -362,7 +362,7 @@ class MemoryConnection:
         self.broker.connections.discard(self)
         self.wake()
 
-    discard = close
+    farewell = discard = close
 
     def _fetch(self, timeout_s: float) -> None:
         if not self.connected:
