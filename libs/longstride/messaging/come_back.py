@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -65,8 +65,9 @@ def coming_back(database: Database, envelope: Envelope, service: str, ttl_s: flo
         heartbeat.stop(ttl_s)
 
 
-def _begin(database: Database, envelope: Envelope, service: str, key: str, put_off: object) -> None:
-    assert callable(put_off)
+def _begin(
+    database: Database, envelope: Envelope, service: str, key: str, put_off: Callable[[UnitOfWork], None]
+) -> None:
     with database.begin() as uow:
         tries = uow.delivery_failures.count(service, envelope.message_id, "started and not finished")
         if tries <= MAX_TRIES:

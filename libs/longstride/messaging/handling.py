@@ -6,7 +6,6 @@ from typing import Any
 
 from longstride.contracts.envelope import Envelope
 from longstride.contracts.flow import Service, rows_for
-from longstride.contracts.model import Contract
 from longstride.messaging.errors import HandlerTableError
 from longstride.storage.unit_of_work import UnitOfWork
 
@@ -50,8 +49,3 @@ def check_handlers(consumer: Service, handlers: Mapping[str, Any]) -> None:
             f"the handlers of {consumer} do not match contracts/flow.py: "
             f"no handler for {', '.join(missing) or 'nothing'}; no row for {', '.join(extra) or 'nothing'}"
         )
-
-
-def typed(envelope: Envelope) -> Contract:
-    """The message in an envelope that has been decoded."""
-    return envelope.message()
