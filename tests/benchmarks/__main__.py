@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import signal
 
 from tests.benchmarks import bench_footprint, bench_messaging, bench_sandbox, bench_steps
 
@@ -29,6 +30,7 @@ def main() -> None:
     for name in chosen:
         if name not in BENCHMARKS:
             parser.error(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the stacks are to be ended, not left behind
     for name in chosen:
         print(f"{machine()}\n\n{BENCHMARKS[name]()}", flush=True)
 

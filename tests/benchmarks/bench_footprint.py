@@ -25,7 +25,7 @@ def run() -> Table:
     """Measure, and say so in a table."""
     home = Path(tempfile.mkdtemp(prefix="longstride-bench-"))
     try:
-        rows = [*_embedded(EmbeddedStack(home)), *_help()]
+        rows = [*_help(), *_embedded(EmbeddedStack(home))]
     finally:
         shutil.rmtree(home, ignore_errors=True)
     return Table("Footprint", ("what", "measured", "aim"), rows)

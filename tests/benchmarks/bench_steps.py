@@ -18,7 +18,7 @@ from tests.support.servers import Servers
 
 SIZES = ((50, 1), (200, 1), (50, 8))
 """(steps of a task, tasks at once)"""
-ROUNDS = 5
+ROUNDS = 3
 PEERS = {"DBOS": "tests.benchmarks.peer_dbos", "LangGraph": "tests.benchmarks.peer_langgraph"}
 
 
