@@ -2,7 +2,7 @@
 
 import json
 
-from longstride.observability import names
+from longstride.observability import names, trace_family
 from longstride.observability.setup import Telemetry
 from longstride.observability.spans import finished_span
 
@@ -33,7 +33,7 @@ def published(
         finished_span(
             names.SEND,
             "reply" if reply else routing_key,
-            parent=envelope.get("traceparent"),
+            parent=envelope.get("traceparent") or _root_of(envelope.get("task_id")),
             started_ns=started_ns,
             ended_ns=ended_ns,
             attributes={
@@ -50,3 +50,8 @@ def published(
             kind="producer",
             error=error,
         )
+
+
+def _root_of(task_id: str | None) -> str | None:
+    """A message that nothing traced made belongs to its task's trace all the same."""
+    return str(trace_family.root(task_id)) if task_id else None
