@@ -86,6 +86,7 @@ def serve(home: Path) -> int:
     with owned(home), EmbeddedPostgres(home / "postgres") as postgres:
         host = open_host("embedded", connections(home, postgres.url), pool_size=16)
         check(host)
+        host.backbone.succeed()
         publish_shipped(host)
         parts = [*host.housekeeping(), *serving(host), working(host)]
         runtime = ServiceRuntime(host.backbone, parts)
