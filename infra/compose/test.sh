@@ -44,7 +44,7 @@ finish() {
     jobs -p | xargs --no-run-if-empty kill 2> /dev/null
     wait
     if [ -n "$UP" ]; then
-        [ $code = 0 ] || compose logs --no-color --tail 40 >&2
+        [ $code = 0 ] || compose logs --no-color --tail 15 >&2
         compose down --volumes --remove-orphans --timeout 5 > /dev/null 2>&1
     fi
     engine_stop
