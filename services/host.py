@@ -91,7 +91,12 @@ class Host:
 
 
 def open_host(
-    service: str, connections: Connections, *, pool_size: int = 8, telemetry: Telemetry | None = None
+    service: str,
+    connections: Connections,
+    *,
+    pool_size: int = 8,
+    telemetry: Telemetry | None = None,
+    settings: TelemetrySettings | None = None,
 ) -> Host:
     """Connect to nothing yet; say who this is.
 
@@ -100,6 +105,7 @@ def open_host(
         connections: where everything is.
         pool_size: database connections at the most.
         telemetry: of a process that hosts several services; ``None`` sets it up.
+        settings: of the telemetry that is set up; ``None``: the environment's.
     """
     database_url, amqp_url = connections.database_url.get_secret_value(), connections.amqp_url.get_secret_value()
     backbone = Backbone(
@@ -111,7 +117,7 @@ def open_host(
         heartbeat_s=connections.heartbeat_s,
     )
     telemetry = telemetry or setup(
-        service, TelemetrySettings(), writer=span_writer(database_url), incarnation=backbone.incarnation
+        service, settings or TelemetrySettings(), writer=span_writer(database_url), incarnation=backbone.incarnation
     )
     backbone.relay.on_settled = publication_spans(telemetry)
     return Host(service, connections, backbone, telemetry)

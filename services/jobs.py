@@ -15,6 +15,7 @@ from longstride.messaging.job_runner import JobRunner, PlainJob
 from longstride.messaging.job_worker import JobWorker
 from longstride.messaging.part import Part
 from longstride.messaging.work import Worker
+from longstride.observability.settings import TelemetrySettings
 from longstride.storage.database import Database
 from longstride.storage.errors import StorageError
 from services.connections import Connections
@@ -94,7 +95,9 @@ def run_jobs(
 
 
 def _child(service: str, connections: Connections, make: Callable[[Host], Jobs]) -> Child:
-    host = open_host(service, connections, pool_size=CHILD_POOL)
+    # The parent has the port; a child that wanted it too would not start.
+    settings = TelemetrySettings(metrics_port=None)
+    host = open_host(service, connections, pool_size=CHILD_POOL, settings=settings)
     return Child(host, make(host))
 
 
