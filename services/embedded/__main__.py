@@ -1,6 +1,7 @@
 """The embedded stack's composition root: ``python -m services.embedded --home DIR``."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +22,8 @@ from longstride.sandbox.errors import SandboxUnavailable
 from longstride.storage.embedded import EmbeddedPostgres
 from longstride.storage.errors import StorageError
 from services.connections import Connections
-from services.embedded.home import HomeTaken, announced, owned
+from services.embedded.guard import PostgresGuard
+from services.embedded.home import HomeTaken, announce, owned, withdraw
 from services.host import Host, check, open_host, refuse
 from services.jobs import Jobs
 from services.model_worker import main as model_worker
@@ -88,14 +90,18 @@ def serve(home: Path) -> int:
         check(host)
         host.backbone.succeed()
         publish_shipped(host)
-        parts = [*host.housekeeping(), *serving(host), working(host)]
+        parts = [PostgresGuard(postgres), *host.housekeeping(), *serving(host), working(host)]
         runtime = ServiceRuntime(host.backbone, parts)
         runtime.end_on_signals()
         runtime.start()
         wait_ready(parts)
         assert host.connections.artifacts_dir is not None
-        with announced(home, postgres.url, host.connections.artifacts_dir, host.backbone.incarnation):
-            failed = runtime.wait()
+        announce(home, postgres.url, host.connections.artifacts_dir, host.backbone.incarnation)
+        failed = runtime.wait()
+        if postgres.died:
+            os._exit(1)  # without it nothing can be handed over; the next life takes over, as after a kill -9
+        if failed is None:
+            withdraw(home)
         runtime.stop()
         host.telemetry.shutdown()
     return 1 if failed else 0

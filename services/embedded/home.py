@@ -30,9 +30,8 @@ def owned(home: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def announced(home: Path, database_url: str, artifacts: Path, incarnation: str) -> Iterator[None]:
-    """Say in ``stack.json`` that the stack is ready, until the block ends."""
+def announce(home: Path, database_url: str, artifacts: Path, incarnation: str) -> None:
+    """Say in ``stack.json`` that the stack is ready."""
     told = {
         "pid": os.getpid(),
         "database_url": database_url,
@@ -45,7 +44,8 @@ def announced(home: Path, database_url: str, artifacts: Path, incarnation: str) 
     fresh.write_text(json.dumps(told))
     fresh.chmod(0o600)
     fresh.rename(path)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
+
+
+def withdraw(home: Path) -> None:
+    """The stack was asked to end. One that ends by itself leaves ``stack.json``: its followers start it again."""
+    (home / "stack.json").unlink(missing_ok=True)

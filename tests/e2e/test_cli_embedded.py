@@ -217,3 +217,31 @@ def test_a_demo_without_a_sound_list_of_tasks_says_so(newcomer: Newcomer, text: 
         tasks.write_text(text)
     code, _, err = newcomer.longstride("demo", "--tasks", str(tasks))
     assert (code, told in err) == (2, True), err
+
+
+def test_a_stack_whose_postgresql_is_killed_ends_and_is_started_again(newcomer: Newcomer) -> None:
+    with follow_slowly(newcomer, 3) as process:
+        postmaster = newcomer.stack.home / "postgres" / "data" / "postmaster.pid"
+        os.kill(int(postmaster.read_text().splitlines()[0]), signal.SIGKILL)
+        out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    assert "✓ succeeded" in out
+
+
+def test_two_demos_in_one_folder_take_turns_or_say_so(newcomer: Newcomer) -> None:
+    arguments = ("demo", "--json", "--policy", newcomer.script("any", [LINES[2]]))
+    with newcomer.start(*arguments) as first, newcomer.start(*arguments) as second:
+        ends = [process.communicate(timeout=100) for process in (first, second)]
+    refused = [err for _, err in ends if "a demo runs in" in err]
+    assert len(refused) == 1, ends
+    assert not any("Traceback" in err for _, err in ends)
+
+
+@pytest.mark.parametrize("command", ["tasks", "down", "up"])
+def test_a_home_that_is_a_file_is_a_sentence(newcomer: Newcomer, command: str) -> None:
+    newcomer.stack.home.write_text("mine")
+    code, _, err = newcomer.longstride(command)
+    assert code != 0
+    assert "cannot hold an embedded stack: Not a directory" in err
+    assert "Traceback" not in err
+    newcomer.stack.home.unlink()

@@ -52,6 +52,8 @@ class EmbeddedStack:
             stack = RunningStack(**{**raw, "artifacts": Path(raw["artifacts"])})
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise self._unusable(error) from error
         except (ValueError, TypeError, KeyError) as error:
             raise ClientError(
                 f"{self.home / 'stack.json'} cannot be read ({error}); remove it and try again"
@@ -79,8 +81,12 @@ class EmbeddedStack:
         return self._wait_ready(child, time.monotonic() + timeout_s)
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
-        self.home.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+            log = self.log.open("ab")
+        except OSError as error:
+            raise self._unusable(error) from error
+        with log:
             return subprocess.Popen(
                 [*self._command, "--home", str(self.home)],
                 stdin=subprocess.DEVNULL,
@@ -89,6 +95,11 @@ class EmbeddedStack:
                 cwd="/",
                 start_new_session=True,
             )
+
+    def _unusable(self, error: OSError) -> ClientError:
+        return ClientError(
+            f"{self.home} cannot hold an embedded stack: {error.strerror or error}; set LONGSTRIDE_HOME to a folder that can"
+        )
 
     def _wait_ready(self, child: "subprocess.Popen[bytes]", deadline: float) -> RunningStack:
         while time.monotonic() < deadline:
@@ -126,7 +137,7 @@ class EmbeddedStack:
             return None
         os.kill(stack.pid, signal.SIGTERM)
         deadline = time.monotonic() + timeout_s
-        while _alive(stack.pid) and self._locked():
+        while _alive(stack.pid):
             if time.monotonic() > deadline:
                 raise ClientError(f"the stack (pid {stack.pid}) still drains after {timeout_s:g} s; see {self.log}")
             time.sleep(POLL_S)
@@ -145,10 +156,19 @@ class EmbeddedStack:
 
 
 def _alive(pid: int) -> bool:
+    """Whether a process still runs; one that has ended and that nobody has waited for does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state == "Z"

@@ -82,6 +82,11 @@ class EmbeddedPostgres:
         """Whether this object started the server and will stop it."""
         return self._lock is not None
 
+    @property
+    def died(self) -> bool:
+        """Whether the server that this object started has ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def start(self, timeout_s: float = 60.0) -> str:
         """Start the server, or join the one that runs; returns the URL of its database.
 

@@ -1,5 +1,6 @@
 """``longstride demo``: three real tasks on this machine, start to finish."""
 
+import fcntl
 import shutil
 import time
 from collections.abc import Iterator
@@ -99,21 +100,40 @@ def _refuse_without(settings: ClientSettings) -> None:
 @contextmanager
 def _fresh_stack(settings: ClientSettings, keep: bool) -> Iterator[Deployment]:
     stack = EmbeddedStack(settings.home)
-    stack.down()
-    _clear(settings.home)
+    with _alone(settings.home):
+        stack.down()
+        _clear(settings.home)
+        try:
+            with Deployment(settings, say) as deployment:
+                began = time.monotonic()
+                assert deployment.stack.pid
+                say(f"it is ready after {units.seconds(time.monotonic() - began)}")
+                yield deployment
+        finally:
+            if not keep:
+                stack.down()
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """One demo a folder at a time: it begins by emptying it."""
     try:
-        with Deployment(settings, say) as deployment:
-            began = time.monotonic()
-            assert deployment.stack.pid
-            say(f"it is ready after {units.seconds(time.monotonic() - began)}")
-            yield deployment
-    finally:
-        if not keep:
-            stack.down()
+        home.parent.mkdir(parents=True, exist_ok=True)
+        lock = home.with_name(f".{home.name}.lock").open("wb")
+    except OSError as error:
+        raise ClientError(f"{home} cannot hold a demo: {error.strerror}; name another with --home") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ClientError(f"a demo runs in {home} already; name another folder with --home") from error
+        yield
 
 
 def _clear(home: Path) -> None:
     """Remove what an earlier demo left, and nothing that is not a demo's."""
+    if home.exists() and not home.is_dir():
+        raise ClientError(f"{home} is a file; name a folder with --home")
     if not home.exists() or not any(home.iterdir()):
         return
     if not (home / "stack.lock").exists():

@@ -43,7 +43,7 @@ def tasks(
     elif heads:
         show(listing(heads))
     else:
-        say('no tasks; the first one: longstride run "Write hello into hello.txt, then submit."')
+        say('no tasks; the first one: longstride run "What is the total of amount in orders.csv?" --input orders.csv')
 
 
 def listing(heads: list[TaskHead]) -> Table:
