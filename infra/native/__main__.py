@@ -120,17 +120,18 @@ def _with_environment(command: list[str], variables: dict[str, str]) -> int:
     started: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, frame: object) -> None:
-        if not started:
-            sys.exit(128 + number)
         started[0].send_signal(number)
 
+    def prepare() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        die_with_parent(parent, signal.SIGTERM)
+
+    # Held back until there is somebody to pass it on to: the command may be up before Popen returns.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     signal.signal(signal.SIGTERM, forward)  # Sent to this process alone, unlike Ctrl-C, which the terminal's all get.
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, **variables},
-        preexec_fn=lambda: die_with_parent(parent, signal.SIGTERM),
-    )
+    process = subprocess.Popen(command, env={**os.environ, **variables}, preexec_fn=prepare)
     started.append(process)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     code = process.wait()
     return code if code >= 0 else 128 - code
