@@ -38,12 +38,12 @@ class Supervision:
     """Demonstrations a step."""
     slip: float = 0.2
     """Chance of a mistake at each decision of a demonstration; what reinforcement is to unlearn."""
-    learning_rate: float = 3e-3
+    learning_rate: float = 6e-3
     """AdamW, for embeddings and norms."""
     matrix_learning_rate: float = 0.02
     """Muon (kellerjordan.github.io/posts/muon), for the matrices of the blocks: a third of the steps that AdamW needs."""
     warmup: int = 20
-    decay: float = 0.4
+    decay: float = 0.7
     """The last share of the steps, over which the rates fall to 0."""
 
 
