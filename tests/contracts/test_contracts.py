@@ -29,7 +29,7 @@ def test_every_message_has_a_golden_payload_that_loads_for_ever(name: str) -> No
     wire = (GOLDEN / f"{name}.json").read_bytes()
     envelope = decode(wire)
     again = envelope.model_copy(update={"body": envelope.message().model_dump(mode="json", exclude_none=True)})
-    assert decode(again.encode()) == again
+    assert decode(again.encode()).model_dump() == again.model_dump()
     for field, value in json.loads(wire)["body"].items():
         assert field in again.body, f"{field}={value!r} was lost"
 

@@ -161,11 +161,29 @@ def test_directories_twenty_thousand_deep(box: Arena) -> None:
 
 def test_endless_output(box: Arena) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    execution = box.shell("yes & yes >&2", limits(wall_s=2))
+    execution = box.shell("echo begun; yes & yes >&2", limits(output_mb=2))
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert execution.status == "timeout"
+    assert (execution.status, execution.limit, execution.exit_code) == ("limit", "output_mb=2", None)
+    assert execution.usage.wall_ms < SMALL.wall_s * 1e3 / 2
+    assert 2 << 20 < execution.written < 3 << 20
+    assert execution.stdout.startswith(b"begun\ny\ny\n")
     assert len(execution.stdout) + len(execution.stderr) < SMALL.output_bytes + 200
     assert grown_kib < 30_000
+
+
+def test_endless_bytes_that_are_no_text(box: Arena) -> None:
+    told = box.act("shell", command="cat /dev/zero", limits=limits(output_mb=1)).observation
+    assert told is not None
+    assert (told.status, told.limit) == ("limit", "output_mb=1")
+    assert "most of them not text" in told.text
+    assert re.search(r"stopped by output_mb=1 after .* and 1\.\d MiB of output", told.text)
+
+
+def test_much_output_below_the_limit_runs_to_its_end(box: Arena) -> None:
+    """More than is shown, and more than is kept."""
+    execution = box.shell("yes | head -c 1000000; echo last", limits(output_mb=1))
+    assert (execution.status, execution.exit_code, execution.written) == ("ok", 0, 1_000_005)
+    assert execution.stdout.endswith(b"last\n")
 
 
 def test_a_killed_writer_does_not_block_its_end(box: Arena) -> None:

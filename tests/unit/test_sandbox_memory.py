@@ -10,7 +10,7 @@ from longstride.sandbox.base import Command
 from longstride.sandbox.errors import IsolationUnavailable, SandboxFailed
 from longstride.sandbox.memory import LimitReached, MemorySandbox, Process
 
-LIMITS = SandboxLimits(wall_s=5, output_bytes=256, disk_mb=1, files=16)
+LIMITS = SandboxLimits(wall_s=5, output_bytes=256, output_mb=1, disk_mb=1, files=16)
 
 
 def hello(process: Process) -> int:
@@ -34,9 +34,15 @@ def chatty(process: Process) -> int:
     return 4
 
 
+def endless(process: Process) -> int:
+    while True:
+        process.print("y" * 1000)
+
+
 @pytest.fixture
 def backend(tmp_path: Path) -> MemorySandbox:
-    return MemorySandbox(tmp_path, {"hello": hello, "greedy": greedy, "slow": slow, "chatty": chatty})
+    programs = {"hello": hello, "greedy": greedy, "slow": slow, "chatty": chatty, "endless": endless}
+    return MemorySandbox(tmp_path, programs)
 
 
 def run(backend: MemorySandbox, *argv: str, limits: SandboxLimits = LIMITS, **options: object):
@@ -56,6 +62,12 @@ def test_output_is_capped(backend: MemorySandbox) -> None:
     assert execution.status == "failed"
     assert len(execution.stdout) < 256
     assert b"9872 bytes of output were dropped" in execution.stdout
+
+
+def test_endless_output_ends_the_program(backend: MemorySandbox) -> None:
+    execution = run(backend, "endless")
+    assert (execution.status, execution.limit, execution.exit_code) == ("limit", "output_mb=1", None)
+    assert 1 << 20 < execution.written < (1 << 20) + 2000
 
 
 def test_a_limit_is_named(backend: MemorySandbox) -> None:

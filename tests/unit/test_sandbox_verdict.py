@@ -10,7 +10,7 @@ from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.supervisor import Outcome
 from longstride.sandbox.verdict import Evidence, judge
 
-LIMITS = SandboxLimits(wall_s=7, cpu_s=2.5, memory_mb=64, processes=9, disk_mb=3, files=40)
+LIMITS = SandboxLimits(wall_s=7, cpu_s=2.5, memory_mb=64, processes=9, disk_mb=3, files=40, output_mb=5)
 
 
 def evidence(exit_code: int | None, **changes: object) -> Evidence:
@@ -35,6 +35,8 @@ def evidence(exit_code: int | None, **changes: object) -> Evidence:
         (evidence(137, stopped_by="wall_s"), "timeout", "wall_s=7"),
         (evidence(137, stopped_by="cpu_s"), "limit", "cpu_s=2.5"),
         (evidence(137, stopped_by="memory_mb"), "limit", "memory_mb=64"),
+        (evidence(137, stopped_by="output_mb"), "limit", "output_mb=5"),
+        (evidence(None, stopped_by="output_mb", out_of_memory=1), "limit", "output_mb=5"),
         (evidence(128 + signal.SIGXCPU), "limit", "cpu_s=2.5"),
         (evidence(137, cpu_s=2.6), "limit", "cpu_s=2.5"),
         (evidence(137), "failed", None),
@@ -51,6 +53,13 @@ def evidence(exit_code: int | None, **changes: object) -> Evidence:
 def test_an_end_has_a_status_and_names_its_limit(seen: Evidence, status: str, limit: str | None) -> None:
     execution = judge(seen)
     assert (execution.status, execution.limit) == (status, limit)
+
+
+def test_all_output_is_counted_whatever_was_kept() -> None:
+    seen = evidence(0)
+    seen.outcome.stdout.feed(b"x" * 1000)
+    seen.outcome.stderr.feed(b"y" * 70)
+    assert judge(seen).written == 1070
 
 
 def test_usage_is_in_the_contracts_units() -> None:

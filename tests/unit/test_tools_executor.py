@@ -45,6 +45,14 @@ def interpreter(process: Process) -> int:
             return 3
         case "flood":
             process.print("\n".join(f"line {n}" for n in range(int(rest))))
+        case "runaway":
+            process.print("the head")
+            while True:
+                process.print(rest * 1000)
+        case "binary":
+            process.stdout.write(bytes(range(32)) * 100)
+            process.stderr.write(b"it broke")
+            return 3
         case "hang":
             process.work(60)
         case "greedy":
@@ -143,6 +151,22 @@ def test_a_limit_is_told(world: World, command: str, status: str, limit: str) ->
     assert executed.observation is not None
     assert (executed.observation.status, executed.observation.limit) == (status, limit)
     assert f"stopped by {limit} after" in executed.observation.text
+
+
+def test_runaway_output_is_told_with_its_head_and_how_far_it_got(world: World) -> None:
+    executed = world.shell("runaway y", limits=LIMITS.model_copy(update={"output_mb": 2}))
+    assert executed.observation is not None
+    assert (executed.observation.status, executed.observation.limit) == ("limit", "output_mb=2")
+    assert executed.observation.text.startswith("the head\nyyyy")
+    assert executed.observation.text.endswith("and 2.0 MiB of output")
+    assert "stopped by output_mb=2 after" in executed.observation.text
+
+
+def test_output_that_is_no_text_hides_neither_the_errors_nor_the_ending(world: World) -> None:
+    status, text = seen(world.shell("binary"))
+    assert status == "failed"
+    assert text.startswith("[3200 bytes, most of them not text;")
+    assert text.endswith("\nit broke\nexit code 3")
 
 
 def test_long_output_is_cut_and_kept_whole(world: World) -> None:

@@ -101,6 +101,8 @@ class Execution:
     stdout: bytes
     stderr: bytes
     """Each keeps its head and tail within half of ``output_bytes``; a line in the middle says how much was dropped."""
+    written: int = 0
+    """Bytes of both together, the dropped ones included."""
     limit: str | None = None
     """Which limit stopped it, e.g. ``memory_mb=512``."""
     usage: Usage = field(default_factory=Usage)

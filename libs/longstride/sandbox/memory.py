@@ -16,6 +16,7 @@ from longstride.sandbox.capture import Capture
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.volumes import DirectoryVolumes
 
+MEBIBYTE = 1 << 20
 PATIENCE_S = 0.005
 
 
@@ -44,6 +45,7 @@ class Process:
     def print(self, text: str) -> None:
         """A line to standard output."""
         self.stdout.write(text.encode() + b"\n")
+        self.check()
 
     def work(self, seconds: float) -> None:
         """Be busy; a cancellation or the wall clock ends the program here, as a kill would."""
@@ -57,6 +59,13 @@ class Process:
         """Die now if the sandbox was killed."""
         if self._cancelled.is_set() or time.monotonic() - self._started > self.limits.wall_s:
             raise _Stopped
+        if self.written > self.limits.output_mb * MEBIBYTE:
+            raise LimitReached("output_mb")
+
+    @property
+    def written(self) -> int:
+        """Bytes of output so far."""
+        return len(self.stdout.getbuffer()) + len(self.stderr.getbuffer())
 
 
 Program = Callable[[Process], int]
@@ -113,6 +122,7 @@ class MemorySandbox:
             stdout=_kept(process.stdout, command.limits),
             stderr=_kept(process.stderr, command.limits),
             limit=limit,
+            written=process.written,
             usage=Usage(wall_ms=(time.monotonic() - process._started) * 1e3),
             killed=cancelled.is_set(),
         )
@@ -130,7 +140,12 @@ class MemorySandbox:
             late = not process._cancelled.is_set()
             return ("timeout", None, f"wall_s={command.limits.wall_s:g}") if late else ("failed", None, None)
         except LimitReached as reached:
-            return "limit", 137, f"{reached}={getattr(command.limits, str(reached))}"
+            killed_with_the_sandbox = str(reached) in ("output_mb", "cpu_s")
+            return (
+                "limit",
+                None if killed_with_the_sandbox else 137,
+                f"{reached}={getattr(command.limits, str(reached))}",
+            )
         if code == 0:
             return "ok", 0, None
         exhausted = self._volumes.exhausted(command.workspace, command.limits)

@@ -27,7 +27,7 @@ LOOK_S = 0.1
 GRACE_S = 10.0
 """For the kernel to end a killed sandbox; memory of gigabytes takes a while to free."""
 
-Cause = Literal["cancelled", "wall_s", "cpu_s", "memory_mb"]
+Cause = Literal["cancelled", "wall_s", "cpu_s", "memory_mb", "output_mb"]
 
 
 @dataclass
@@ -108,6 +108,8 @@ class Supervisor:
             return "cancelled"
         if now - self._started > self.limits.wall_s:
             return "wall_s"
+        if self._written > self.limits.output_mb * MEBIBYTE:
+            return "output_mb"
         if now < self._next_look:
             return None
         self._next_look = now + LOOK_S
@@ -115,6 +117,10 @@ class Supervisor:
         if self.meter.cpu_s > self.limits.cpu_s:
             return "cpu_s"
         return "memory_mb" if self.meter.memory_bytes > self.limits.memory_mb * MEBIBYTE else None
+
+    @property
+    def _written(self) -> int:
+        return sum(capture.total for capture in self._captures.values())
 
     def _read(self, descriptor: int) -> bool:
         """Take what is there; ``False`` at the end."""

@@ -41,6 +41,7 @@ def judge(evidence: Evidence) -> Execution:
         stdout=outcome.stdout.bytes(),
         stderr=outcome.stderr.bytes(),
         limit=limit,
+        written=outcome.stdout.total + outcome.stderr.total,
         usage=Usage(
             wall_ms=outcome.wall_s * 1e3,
             cpu_ms=evidence.cpu_s * 1e3,
@@ -69,6 +70,8 @@ def _limit(evidence: Evidence) -> str | None:
     """The limit that explains a failure, the surest sign first."""
     outcome, limits = evidence.outcome, evidence.limits
     code = outcome.exit_code
+    if outcome.stopped_by == "output_mb":
+        return f"output_mb={limits.output_mb}"
     if outcome.stopped_by == "cpu_s" or code == 128 + signal.SIGXCPU:
         return f"cpu_s={limits.cpu_s:g}"
     if evidence.out_of_memory or outcome.stopped_by == "memory_mb":

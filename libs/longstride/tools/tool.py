@@ -16,6 +16,7 @@ from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.workspace import Workspace
+from longstride.tools.observation import printable
 
 
 class InvalidArguments(ValueError):
@@ -145,17 +146,22 @@ class PlannerTool(Tool[A]):
 
 def of_execution(execution: Execution) -> ToolResult:
     """The result of a command: its output, then its errors, then how it ended when that was not well."""
-    parts = [execution.stdout, execution.stderr, _ending(execution).encode()]
+    parts = [*map(_shown, (execution.stdout, execution.stderr)), _ending(execution).encode()]
     output = b"".join(part if part.endswith(b"\n") else part + b"\n" for part in parts if part)
     output = output.removesuffix(b"\n") if parts[2] else output
     return ToolResult(execution.status, output, execution.exit_code, execution.limit, execution.usage)
+
+
+def _shown(stream: bytes) -> bytes:
+    """Each by itself: bytes that are no text must not swallow the errors and the ending that follow them."""
+    return printable(stream).encode() if stream else b""
 
 
 def _ending(execution: Execution) -> str:
     if execution.limit:
         usage = execution.usage
         return (
-            f"stopped by {execution.limit} after {usage.wall_ms / 1e3:.1f} s, "
-            f"{usage.cpu_ms / 1e3:.1f} s of CPU and {usage.max_memory_mb:.0f} MB"
+            f"stopped by {execution.limit} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
+            f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output"
         )
     return f"exit code {execution.exit_code}" if execution.exit_code else ""

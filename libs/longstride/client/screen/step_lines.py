@@ -145,4 +145,5 @@ def gist(seen: Observation) -> str:
         )
     raised = [match[0] for match in RAISED.finditer(seen.text)]
     said = raised or [line for line in lines if not EXIT_CODE.fullmatch(line)] or lines
-    return ": ".join(filter(None, [seen.limit, said[-1] if said else ""]))
+    last = said[-1] if said else ""
+    return ": ".join(filter(None, [seen.limit if seen.limit and seen.limit not in last else "", last]))

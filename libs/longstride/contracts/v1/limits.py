@@ -55,3 +55,5 @@ class SandboxLimits(Contract):
     """Inodes the workspace may hold."""
     output_bytes: Annotated[int, Field(ge=256)] = 1_048_576
     """Bytes of standard output and error kept; the rest is read and dropped."""
+    output_mb: Annotated[int, Field(ge=1)] = 16
+    """MiB of standard output and error that a command may write before it is killed."""
