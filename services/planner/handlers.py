@@ -1,6 +1,6 @@
 """Message in → transition → message out. One message is one transaction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from longstride.agent import transitions
 from longstride.agent.admission import accept
 from longstride.agent.decision import Decision
+from longstride.agent.soundness import objection
 from longstride.agent.task import Task
 from longstride.contracts.envelope import Envelope, MessageError
 from longstride.contracts.ids import derived_id
@@ -44,6 +45,7 @@ class Planner:
         artifacts: ArtifactStore,
         outbox: Outbox,
         *,
+        tools: Collection[str],
         capacity: int,
         segment_steps: int = 200,
         clock: Callable[[], datetime] = now,
@@ -52,12 +54,14 @@ class Planner:
         Args:
             artifacts: where contexts and inputs are kept.
             outbox: takes the messages.
+            tools: the names of those that a task may ask for.
             capacity: tasks that may run at the same time, over all planners.
             segment_steps: steps after which a task's trace goes on in a new, linked one.
             clock: the time of events.
         """
         self._artifacts = artifacts
         self._outbox = outbox
+        self._tools = tools
         self._segment_steps = segment_steps
         self._capacity = capacity
         self._clock = clock
@@ -68,6 +72,8 @@ class Planner:
         task_id = envelope.task_id or derived_id("task", envelope.message_id)
         if (known := self._known(uow, envelope, message, task_id)) is not None:
             return self._greet_again(uow, known, envelope, delivery)
+        if why := objection(message, self._tools):
+            raise MessageError(f"not a task: {why}")
         source = self._source(uow, message)
         session = envelope.session_id or (source.session_id if source else derived_id("session", task_id))
         decision = accept(task_id, session, envelope.tenant, message, self._clock(), source)

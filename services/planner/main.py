@@ -17,7 +17,8 @@ def parts(host: Host) -> Sequence[Part]:
     settings = PlannerSettings()
     backbone = host.backbone
     steps = host.telemetry.settings.trace_segment_steps
-    planner = Planner(host.artifacts, backbone.outbox, capacity=settings.capacity, segment_steps=steps)
+    tools = host.tools.names
+    planner = Planner(host.artifacts, backbone.outbox, tools=tools, capacity=settings.capacity, segment_steps=steps)
     table = handlers(planner)
     check_handlers("planner", table)
     spans = handler_spans(host.telemetry, "planner")

@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import pika
 import pytest
 
 from longstride.client.sdk import AnswerCheck, Client, InputFile, SubmitTask, TaskAccepted
@@ -50,6 +52,26 @@ def test_the_readmes_program_gets_its_answer(deployment: Deployment, tmp_path: P
     assert accepted.startswith("task_accepted")
     assert "'outcome': 'succeeded'" in ended
     assert "'answer': '42'" in ended
+
+
+UNSOUND = {
+    "an unknown tool": ({"tools": ["shell", "fly"]}, "there is no tool 'fly'; the tools are shell, python, "),
+}
+
+
+@pytest.mark.parametrize(("fields", "why"), UNSOUND.values(), ids=UNSOUND)
+def test_a_stranger_hears_why_a_message_is_no_task(deployment: Deployment, fields: dict[str, object], why: str) -> None:
+    with pika.BlockingConnection(pika.URLParameters(deployment.amqp_url)) as connection:
+        channel = connection.channel()
+        replies = channel.queue_declare("", exclusive=True).method.queue
+        task = {"message_id": uuid.uuid4().hex, "type": "submit_task", "body": {"instruction": "x", **fields}}
+        properties = pika.BasicProperties(reply_to=replies, correlation_id="mine")
+        channel.basic_publish("longstride", "submit_task", json.dumps(task), properties, mandatory=True)
+        _, found, body = next(channel.consume(replies, auto_ack=True, inactivity_timeout=30))
+    assert found is not None, "nobody answered"
+    answer = json.loads(body)
+    assert (found.correlation_id, answer["type"]) == ("mine", "task_rejected")
+    assert why in answer["body"]["reason"]
 
 
 def test_the_sdk_gets_the_outcome_with_its_reward_and_trace(deployment: Deployment) -> None:

@@ -15,6 +15,7 @@ from longstride.client.sdk import (
     TaskRefused,
     Unreachable,
     Unroutable,
+    UsageProblem,
 )
 from longstride.contracts.envelope import Envelope, MessageError
 from longstride.contracts.v1.events import TaskRejected
@@ -162,6 +163,14 @@ def test_a_broker_that_is_away_is_waited_for_and_then_given_up_with_a_sentence()
     with pytest.raises(Unreachable, match=r"RabbitMQ at 127\.0\.0\.1:9 does not answer: .*refused"):
         Client("amqp://guest:guest@127.0.0.1:9/%2F", patience_s=0.5, say=said.append)
     assert said == ["waiting for RabbitMQ at 127.0.0.1:9"]
+
+
+def test_a_task_that_cannot_be_carried_out_is_not_published(amqp_url: str) -> None:
+    with StandinPlanner(amqp_url) as planner, Client(amqp_url) as client:
+        with pytest.raises(UsageProblem, match=r"there is no tool 'fly'; the tools are shell, .*, recall$"):
+            client.submit(SubmitTask(instruction="x", tools=("shell", "fly")))
+        client.submit(TASK).outcome(10)
+    assert [request.message() for request in planner.seen] == [TASK]
 
 
 def test_a_task_that_is_too_large_for_a_message_is_not_published(amqp_url: str) -> None:

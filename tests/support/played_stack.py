@@ -13,6 +13,7 @@ from longstride.messaging.handling import DeliveryInfo
 from longstride.messaging.outbox import Outbox
 from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.database import Database
+from longstride.tools.registry import builtin_tools
 from services.planner.handlers import Planner, handlers
 
 Answer = Contract | None
@@ -25,7 +26,7 @@ class PlayedStack:
 
     def __init__(self, database_url: str, artifacts: ArtifactStore, script: Script) -> None:
         self.database = Database(database_url, notify_outbox=False)
-        self._handlers = handlers(Planner(artifacts, Outbox(), capacity=8))
+        self._handlers = handlers(Planner(artifacts, Outbox(), tools=builtin_tools().names, capacity=8))
         self._script = script
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve)

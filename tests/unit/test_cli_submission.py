@@ -110,6 +110,7 @@ def test_a_group_is_siblings_that_differ_in_their_seed_alone() -> None:
         (["x", "--approve", "maybe"], "approvals: "),
         (["x", "--priority", "10"], "priority: "),
         (["x", "--check", ""], "run: "),
+        (["x", "--tool", "shell", "--tool", "nosuch"], "there is no tool 'nosuch'; the tools are shell, python, "),
     ],
 )
 def test_what_is_not_a_task_is_refused_before_anything_is_read(arguments: list[str], told: str) -> None:

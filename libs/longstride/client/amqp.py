@@ -7,6 +7,7 @@ from types import TracebackType
 from longstride.client.broker import Broker, ConnectionLost
 from longstride.client.errors import NoAnswer, TaskRefused, Unreachable
 from longstride.client.port import DEFAULT_TENANT
+from longstride.client.soundness import require_sound
 from longstride.contracts.envelope import Envelope, decode, seal
 from longstride.contracts.ids import new_id
 from longstride.contracts.model import Contract
@@ -48,9 +49,11 @@ class Client:
         """Publish a task. Returns when the broker has it on a durable queue; ``accepted`` says that the planner has it.
 
         Raises:
+            UsageProblem: it cannot be carried out, e.g. names a tool that does not exist.
             MessageError: the task is larger than a message may be.
             Unroutable, BrokerRefused, Unreachable: it is on no queue.
         """
+        require_sound(task)
         envelope = seal(task, task_id=new_id("task"), session_id=session_id or new_id("session"), tenant=tenant)
         handle = Handle(self, envelope)
         self._handles[handle.correlation_id] = handle

@@ -11,6 +11,7 @@ from longstride.agent.transitions import task_ended
 from longstride.client.errors import NoAnswer, TaskRefused
 from longstride.client.port import DEFAULT_TENANT
 from longstride.client.reader import FIRST_POLL_S, LONGEST_POLL_S, Reader
+from longstride.client.soundness import require_sound
 from longstride.contracts.envelope import Envelope, seal
 from longstride.contracts.ids import new_id
 from longstride.contracts.model import Contract
@@ -33,9 +34,11 @@ class OutboxClient:
         """Publish a task. Returns when it cannot be lost any more.
 
         Raises:
+            UsageProblem: it cannot be carried out, e.g. names a tool that does not exist.
             MessageError: the task is larger than a message may be.
             Unreachable: the database does not answer.
         """
+        require_sound(task)
         envelope = seal(task, task_id=new_id("task"), session_id=session_id or new_id("session"), tenant=tenant)
         self._publish(envelope)
         return OutboxHandle(self.reader, envelope, task.idempotency_key)

@@ -14,6 +14,7 @@ from longstride.client.connect import Deployment
 from longstride.client.errors import UsageProblem
 from longstride.client.input_files import InputFiles
 from longstride.client.port import DEFAULT_TENANT, TaskHandle
+from longstride.client.soundness import require_sound
 from longstride.contracts.envelope import MessageError, explain
 from longstride.contracts.ids import new_id
 from longstride.contracts.v1.commands import SubmitTask
@@ -69,11 +70,13 @@ class Submission:
 
     def _task(self, inputs: tuple[Any, ...], **changes: Any) -> SubmitTask:
         try:
-            return SubmitTask.model_validate(
+            task = SubmitTask.model_validate(
                 {"instruction": self.instruction, **self.fields, "inputs": inputs, **changes}
             )
         except ValidationError as error:
             raise UsageProblem(f"not a task: {explain(error)}") from error
+        require_sound(task)
+        return task
 
     def _publish(self, deployment: Deployment, task: SubmitTask) -> TaskHandle:
         try:
