@@ -54,9 +54,14 @@ class ModelWorker:
             return Answer(generated)
 
     def policy_published(self, message: PolicyPublished) -> None:
-        """Serve the version from the next call on; calls in flight end on the old one."""
-        with span(names.LOAD_POLICY, message.policy, attributes={names.POLICY_VERSION: message.policy_version}):
-            self._policies.publish(message)
+        """Serve the version from the next call on; calls in flight end on the old one.
+
+        Raises:
+            PolicyUnavailable, WeightsRefused, StorageError: it is not served; see ``PolicyRegistry.publish``.
+        """
+        attributes: Attributes = {names.POLICY_VERSION: message.policy_version}
+        with span(names.LOAD_POLICY, message.policy, attributes=attributes) as current:
+            set_attributes(current, {names.PROBE_GAP: self._policies.publish(message)})
 
 
 def _timed(generated: Generated, seconds: float) -> Generated:

@@ -2,16 +2,23 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
+from longstride.contracts.envelope import seal
 from longstride.contracts.v1.check import AnswerCheck
 from longstride.contracts.v1.commands import Sampling, SubmitTask
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import Limits
 from longstride.messaging.outbox import Outbox
+from longstride.observability import names
 from longstride.storage.minio_artifacts import MinioArtifacts
+from longstride.storage.policies import PolicyVersion
 from longstride.training.batches import NothingToTrain, ask_for_update
+from longstride.training.weights import fetch, open_manifest, read_probe
+from tests.support import versions
 from tests.support.deployment import ROOT, Deployment, deployed
 from tests.support.eventually import eventually
 from tests.support.servers import Servers
@@ -45,7 +52,9 @@ def _answers() -> dict[str, float]:
 
 
 @pytest.mark.timeout(400)
-def test_an_update_from_rollouts_is_served_without_a_restart(school: Deployment, bucket: str) -> None:
+def test_an_update_from_rollouts_is_served_without_a_restart(
+    school: Deployment, bucket: str, module_database_url: str, tmp_path: Path
+) -> None:
     task_ids = [
         school.submit(_rollout(question, answer, f"group {number}", seed))
         for number, (question, answer) in enumerate(_answers().items())
@@ -66,8 +75,16 @@ def test_an_update_from_rollouts_is_served_without_a_restart(school: Deployment,
     assert set(behind) <= set(task_ids)
     assert len(behind) >= 2
     eventually(lambda: _serves(school, base + 1), 60)
+    assert 0 < _loads(module_database_url)[base + 1]["attributes"][names.PROBE_GAP] < 1e-3
     with pytest.raises(NothingToTrain):
         _ask(school, bucket)
+    _publish_spoiled(school, bucket, base + 2, tmp_path)
+    (letter,) = eventually(lambda: _letters(school), 60)
+    assert (
+        f"builtin@{base + 2} is not served: the engine's log-probabilities differ from the trainer's" in letter.reason
+    )
+    assert _serves(school, base + 1)
+    assert eventually(lambda: _loads(module_database_url).get(base + 2), 30)["status"] == "error"
 
 
 def _rollout(question: str, answer: float, group: str, seed: int) -> SubmitTask:
@@ -101,10 +118,41 @@ def _ledger(school: Deployment, version: int) -> list[str]:
 
 def _ask(school: Deployment, bucket: str) -> str:
     """As ``longstride policy update`` does."""
-    keys = [school.environment[f"LONGSTRIDE_S3_{name}"] for name in ("ENDPOINT", "ACCESS_KEY", "SECRET_KEY")]
     with school.database.begin() as uow:
-        envelope = ask_for_update(uow, Outbox(), MinioArtifacts(*keys, bucket), "builtin")
+        envelope = ask_for_update(uow, Outbox(), _store(school, bucket), "builtin")
     return str(envelope.body["batch_id"])
+
+
+def _store(school: Deployment, bucket: str) -> MinioArtifacts:
+    keys = [school.environment[f"LONGSTRIDE_S3_{name}"] for name in ("ENDPOINT", "ACCESS_KEY", "SECRET_KEY")]
+    return MinioArtifacts(*keys, bucket)
+
+
+def _publish_spoiled(school: Deployment, bucket: str, version: int, scratch: Path) -> None:
+    """The version before, changed after its probe was made, under hashes that fit."""
+    store = _store(school, bucket)
+    with school.database.begin() as uow:
+        base = uow.policies.get("builtin", version - 1)
+        assert base is not None
+    manifest = open_manifest(base.manifest, store, policy="builtin", version=version - 1)
+    probe, source = read_probe(manifest, store), fetch(manifest, store, scratch)
+    assert probe is not None
+    event = versions.publish_version(version, store, probe=probe, source=source, spoil=versions.louder)
+    with school.database.begin() as uow:
+        uow.policies.publish(PolicyVersion("builtin", version, event.manifest))
+        Outbox().post(uow, seal(event))
+
+
+def _letters(school: Deployment) -> list[Any]:
+    with school.database.begin() as uow:
+        return uow.dead_letters.list()
+
+
+def _loads(database_url: str) -> dict[int, dict[str, Any]]:
+    """Version → the span of its being put into service."""
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute("SELECT attributes, status FROM spans WHERE name = 'load_policy builtin'").fetchall()
+    return {int(a[names.POLICY_VERSION]): {"attributes": a, "status": status} for a, status in rows}
 
 
 def _serves(school: Deployment, version: int) -> bool:

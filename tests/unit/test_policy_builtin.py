@@ -9,6 +9,7 @@ import torch
 from longstride.agent.action_format import parse
 from longstride.contracts.v1.commands import Sampling
 from longstride.contracts.v1.context import Message
+from longstride.learning import segment
 from longstride.learning.samples import Group, Sample
 from longstride.models.config import TransformerConfig
 from longstride.models.tokenizer import Tokenizer
@@ -108,6 +109,45 @@ def test_the_trainer_sees_the_policy_that_acted(policy, tmp_path):
         scored = learner.score(rows).logprobs
     assert int(rows.mask.sum()) > 100
     torch.testing.assert_close(scored[rows.mask], rows.behaviour[rows.mask], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 2.0])
+def test_scoring_gives_what_generating_recorded(policy, temperature):
+    """To the bit: it is the same path, over two turns of which the second follows an observation."""
+    first = ask(policy, temperature=temperature, seed=3, max_tokens=120)
+    said = Turn(Message(role="assistant", content=first.text), first.record)
+    second = ask(
+        policy, QUESTION, said, Turn(Message(role="tool", content="no match")), temperature=temperature, seed=4
+    )
+    ids, turns = [], []
+    for record in (first.record, second.record):
+        assert list(record.prompt_ids[: len(ids)]) == ids
+        ids = [*record.prompt_ids, *record.output_ids]
+        start = len(record.prompt_ids)
+        turns.append(segment.Turn(start=start, end=len(ids), policy_version=5, temperature=temperature))
+    none = [0] * len(ids)
+    scored = policy.score(segment.Segment(ids=ids, mask=none, logprobs=none, turns=turns))
+    expected = [0.0] * len(ids)
+    for record, turn in zip((first.record, second.record), turns, strict=True):
+        expected[turn.start : turn.end] = record.logprobs
+    assert scored == expected
+    assert sum(logprob != 0 for logprob in scored) > 50
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ([], "an output without a prompt"),
+        ([0] * 500, "560 ids do not fit a context of 512"),
+        ([0] * 512, "a prompt of 512 ids leaves no room in a context of 512"),
+    ],
+)
+def test_what_cannot_have_been_sampled_has_no_score(policy, prompt, message):
+    output = ask(policy, temperature=1.0, seed=1).record.output_ids
+    ids, none = [*prompt, *output], [0] * (len(prompt) + len(output))
+    turn = segment.Turn(start=len(prompt), end=len(ids), policy_version=5, temperature=1.0)
+    with pytest.raises(ValueError, match=message):
+        policy.score(segment.Segment(ids=ids, mask=none, logprobs=none, turns=[turn]))
 
 
 def test_many_prompts_decode_as_each_alone(policy):

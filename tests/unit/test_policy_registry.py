@@ -4,11 +4,18 @@ import sys
 import threading
 
 import pytest
+import torch
 
 from longstride.policies import registry as registry_module
 from longstride.policies.base import PolicyUnavailable
 from longstride.policies.registry import PolicyName, PolicyRegistry, parse_name
+from longstride.storage.errors import ArtifactMissing
 from longstride.storage.memory import MemoryArtifacts
+from longstride.training.errors import WeightsRefused
+from longstride.training.probe import Probe
+from tests.support import versions
+
+torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(
@@ -98,18 +105,8 @@ def test_torch_is_imported_for_those_alone_that_need_it(tmp_path, name):
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def published(version: int, shelf: MemoryArtifacts):
-    """The shipped weights, published as another version."""
-    from datetime import UTC, datetime
-
-    from longstride.policies.registry import shipped
-    from longstride.training.weights import publish
-
-    directory = shipped()[1]
-    manifest, ref = publish(
-        directory, artifacts=shelf, policy="builtin", version=version, created_at=datetime(2026, 1, 1, tzinfo=UTC)
-    )
-    return manifest.published(ref)
+published = versions.publish_version
+"""The shipped weights, published as another version."""
 
 
 def test_a_published_version_is_served_and_the_old_one_can_still_be_named(tmp_path):
@@ -163,3 +160,83 @@ def test_other_policies_and_other_processes_cannot_publish(tmp_path):
         PolicyRegistry().publish(event)
     with pytest.raises(PolicyUnavailable, match="local:/x has no versions"):
         PolicyRegistry(artifacts=shelf, directory=tmp_path).publish(event.model_copy(update={"policy": "local:/x"}))
+
+
+@pytest.fixture
+def shelf():
+    return MemoryArtifacts()
+
+
+@pytest.fixture
+def registry(tmp_path, shelf):
+    return PolicyRegistry(artifacts=shelf, directory=tmp_path)
+
+
+def test_a_version_that_computes_what_its_trainer_did_is_served(registry, shelf):
+    gap = registry.publish(published(2, shelf, probe=versions.probe_of_shipped()))
+    assert gap < 1e-4
+    assert registry.resolve("builtin").version == 2
+
+
+def test_a_version_without_a_probe_is_served_unprobed(registry, shelf):
+    assert registry.publish(published(2, shelf)) is None
+    assert registry.resolve("builtin").version == 2
+
+
+@pytest.mark.parametrize("spoil", [versions.louder, versions.without_last_block, versions.noisy])
+def test_weights_that_were_changed_after_the_probe_are_refused_and_the_old_ones_go_on(registry, shelf, spoil):
+    """All hashes fit: what is wrong is what they compute."""
+    registry.publish(published(2, shelf, probe=versions.probe_of_shipped()))
+    before = registry.resolve("builtin")
+    with pytest.raises(WeightsRefused, match=r"differ from the trainer's by .* it does not serve these weights"):
+        registry.publish(published(3, shelf, probe=versions.probe_of_shipped(), spoil=spoil))
+    assert registry.resolve("builtin") is before
+    assert registry.current == 2
+    assert registry.versions == (0, 1, 2)
+    with pytest.raises(PolicyUnavailable, match="builtin has no version 3 here"):
+        registry.resolve("builtin@3")
+
+
+def test_a_stale_version_under_a_new_number_is_refused(registry, shelf):
+    """What a lost weight sync looks like: well-formed actions of another version's weights."""
+    stale = registry_module.BUILTIN_WEIGHTS / "v0"
+    with pytest.raises(WeightsRefused, match="differ from the trainer's"):
+        registry.publish(published(2, shelf, probe=versions.probe_of_shipped(), source=stale))
+    assert registry.current == 1
+
+
+def test_what_is_refused_does_not_replace_what_is_served_under_the_same_number(registry, shelf):
+    registry.publish(published(2, shelf, probe=versions.probe_of_shipped()))
+    before = registry.resolve("builtin@2")
+    with pytest.raises(WeightsRefused):
+        registry.publish(published(2, shelf, probe=versions.probe_of_shipped(), spoil=versions.louder))
+    assert registry.resolve("builtin@2") is before
+
+
+def test_a_probe_that_is_declared_and_gone_keeps_its_version_from_being_served(registry, shelf):
+    event = published(2, shelf, probe=versions.probe_of_shipped())
+    (key,) = [stored.key for stored in shelf.list("policies/probe/")]
+    shelf.delete(key)
+    with pytest.raises(ArtifactMissing):
+        registry.publish(event)
+    assert registry.current == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ({-1: 9999}, "ids outside the 563"),
+        ({-1: -1}, "ids outside the 563"),
+        ({0: 0}, r"id 0 at position 0 is not allowed by the grammar"),
+    ],
+)
+def test_a_probe_that_cannot_have_been_sampled_is_refused(registry, shelf, ids, message):
+    """``ids`` replaces some of the first output's."""
+    segment = versions.probe_of_shipped().segments[0]
+    turn, changed = segment.turns[0], list(segment.ids)
+    for at, token in ids.items():
+        changed[turn.start + at] = token
+    probe = Probe(segments=[segment.model_copy(update={"ids": tuple(changed)})])
+    with pytest.raises(WeightsRefused, match=f"builtin@2 cannot have sampled its probe: .*{message}"):
+        registry.publish(published(2, shelf, probe=probe))
+    assert registry.current == 1

@@ -396,6 +396,22 @@ def test_an_engine_serves_only_the_weights_that_were_published(batch, model):
         require_served(probe, [[float("nan")] * len(s.ids) for s in probe.segments])
 
 
+def test_a_probe_holds_what_was_least_expected(batch, model):
+    """A sure policy says the same after much harm."""
+    probe = Trainer(learner_of(model)).probe(batch)
+    everything = [segment for sample in batch.samples for segment in sample.segments]
+    means = sorted(sum(segment.logprobs) / sum(segment.mask) for segment in everything)
+    expected = {segment.ids for segment in everything if sum(segment.logprobs) / sum(segment.mask) <= means[3]}
+    assert {segment.ids for segment in probe.segments} <= expected
+    assert len(probe.segments) == 4
+
+
+def test_a_probe_without_a_sampled_token_is_none(batch):
+    segment = batch.samples[0].segments[0]
+    with pytest.raises(ValueError, match="a probe without a sampled token proves nothing"):
+        Probe(segments=[segment.model_copy(update={"mask": (0,) * len(segment.ids)})])
+
+
 # --- the job: batch and base in, version out ---
 
 

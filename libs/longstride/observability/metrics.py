@@ -18,6 +18,8 @@ Fate = Literal["retried", "given_up", "review"]
 """What became of attempts that came to nothing: a later one answered; no other was made; a person decides."""
 PHASES: tuple[Phase, ...] = ("generate", "execute")
 FATES: tuple[Fate, ...] = ("retried", "given_up", "review")
+Load = Literal["served", "refused"]
+LOADS: tuple[Load, ...] = ("served", "refused")
 Dropped = Callable[[], Mapping[str, int]]
 
 
@@ -45,6 +47,9 @@ class Metrics:
             "{attempt}",
             "Attempts of which no result came: the worker died or hung, or the call failed for good",
         )
+        self._loads = meter.create_counter(
+            names.POLICY_LOADS, "{version}", "Published versions that an engine was to serve, by what came of it"
+        )
         meter.create_observable_counter(
             names.TELEMETRY_DROPPED,
             [_observing(dropped)],
@@ -60,6 +65,8 @@ class Metrics:
         for phase in PHASES:
             for fate in FATES:
                 self.attempts_lost(phase, fate, 0)
+        for outcome in LOADS:
+            self.policy_loaded(outcome, 0)
 
     def task_ended(self, outcome: str, reason: str) -> None:
         """A task reached its terminal state."""
@@ -86,6 +93,10 @@ class Metrics:
     def attempts_lost(self, phase: Phase, fate: Fate, attempts: int = 1) -> None:
         """So many attempts at one command came to nothing."""
         self._lost.add(attempts, {names.PHASE: phase, names.OUTCOME: fate})
+
+    def policy_loaded(self, outcome: Load, versions: int = 1) -> None:
+        """So many published versions are served by this engine, or were refused by it."""
+        self._loads.add(versions, {names.OUTCOME: outcome})
 
     def outbox(self, messages: int, oldest_s: float) -> None:
         """So many messages wait in the outbox, the oldest for so long."""

@@ -10,11 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, RLock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from longstride.contracts.v1.events import PolicyPublished
 from longstride.policies.artifacts import Artifacts
 from longstride.policies.base import Policy, PolicyUnavailable
+
+if TYPE_CHECKING:
+    from longstride.policies.builtin.policy import BuiltinPolicy
+    from longstride.training.probe import Probe
 
 BUILTIN_WEIGHTS = Path(__file__).parent / "builtin" / "weights"
 """The versions that ship: ``v0``, ``v1``."""
@@ -106,16 +110,21 @@ class PolicyRegistry:
             return self._version(self._builtin.current if wanted.version is None else wanted.version)
         return self._other(wanted)
 
-    def publish(self, event: PolicyPublished) -> Policy:
-        """Serve a new version: fetched, loaded, and then swapped in at once. Calls in flight end on the old one.
+    def publish(self, event: PolicyPublished) -> float | None:
+        """Serve a new version: fetched, loaded, probed, and then swapped in at once. Calls in flight end on the old one.
 
-        A version at or below the current one can be named from now on, but does not become the current one.
+        A version at or below the current one can be named from now on, but does not become the current one. One that is
+        refused cannot be named, and nothing else changes.
+
+        Returns:
+            The mean distance, in nats, of its log-probabilities from the trainer's; ``None``: it declares no probe.
 
         Raises:
-            PolicyUnavailable: this process has no store, or the policy is not one that has versions here.
-            WeightsRefused, ArtifactMissing, ArtifactCorrupt: the version's files are not what its manifest says.
+            PolicyUnavailable: this process has no store, cannot load the files, or the policy has no versions here.
+            WeightsRefused: the files are not what the manifest says, or do not compute what the trainer did.
+            ArtifactMissing, ArtifactCorrupt: (of the store) an object is gone or damaged.
         """
-        from longstride.training.weights import fetch, open_manifest
+        from longstride.training.weights import fetch, open_manifest, read_probe
 
         if event.policy != "builtin":
             raise PolicyUnavailable(f"{event.policy} has no versions that are served here; only builtin has")
@@ -123,13 +132,11 @@ class PolicyRegistry:
             raise PolicyUnavailable("this process was started without a store for published versions")
         manifest = open_manifest(event.manifest, self._artifacts, policy=event.policy, version=event.policy_version)
         directory = fetch(manifest, self._artifacts, self._directory)
-        with self._loading:
-            self._builtin.directories[event.policy_version] = directory
-            self._builtin.loaded.pop(event.policy_version, None)
-            policy = self._version(event.policy_version)
-            with self._swap:
-                self._builtin.current = max(self._builtin.current, event.policy_version)
-        return policy
+        policy = load_builtin(directory, event.policy_version, self._threads)
+        probe = read_probe(manifest, self._artifacts)
+        gap = None if probe is None else require_agreement(policy, probe)
+        self._serve(directory, policy)
+        return gap
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -150,6 +157,14 @@ class PolicyRegistry:
                 self._builtin.loaded[version] = self._load(version)
                 self._forget_old(version)
             return self._builtin.loaded[version]
+
+    def _serve(self, directory: Path, policy: "BuiltinPolicy") -> None:
+        with self._loading:
+            self._builtin.directories[policy.version] = directory
+            self._builtin.loaded[policy.version] = policy
+            self._forget_old(policy.version)
+            with self._swap:
+                self._builtin.current = max(self._builtin.current, policy.version)
 
     def _load(self, version: int) -> Policy:
         directory = self._builtin.directories.get(version)
@@ -180,7 +195,7 @@ def shipped() -> dict[int, Path]:
     return {int(path.name[1:]): path for path in BUILTIN_WEIGHTS.glob("v*") if (path / "config.json").is_file()}
 
 
-def load_builtin(directory: Path, version: int, threads: int = 1) -> Policy:
+def load_builtin(directory: Path, version: int, threads: int = 1) -> "BuiltinPolicy":
     """Load builtin weights; imports torch.
 
     Raises:
@@ -197,6 +212,22 @@ def load_builtin(directory: Path, version: int, threads: int = 1) -> Policy:
         return BuiltinPolicy.load(directory, version)
     except ValueError as error:
         raise PolicyUnavailable(f"builtin@{version} cannot be loaded: {error}") from error
+
+
+def require_agreement(policy: "BuiltinPolicy", probe: "Probe") -> float:
+    """The mean distance, in nats, of what a policy computes on its serving path from what its trainer did.
+
+    Raises:
+        WeightsRefused: it is too large, or the policy cannot have sampled the probe's sequences.
+    """
+    from longstride.training.errors import WeightsRefused
+    from longstride.training.probe import require_served
+
+    try:
+        engine = [policy.score(segment) for segment in probe.segments]
+    except ValueError as error:
+        raise WeightsRefused(f"{policy.name}@{policy.version} cannot have sampled its probe: {error}") from error
+    return require_served(probe, engine)
 
 
 def _scripted(name: PolicyName) -> Policy:

@@ -45,13 +45,22 @@ def choose(logits: Tensor, dice: Dice) -> tuple[Tensor, Tensor]:
         and top-p, renormalised. At temperature 0, of the distribution at temperature 1.
     """
     if dice.temperature == 0:
-        tokens = logits.argmax(-1)
-        return tokens, logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0]
-    logprobs = (logits / dice.temperature).log_softmax(-1)
+        return given(logits, dice.temperature, logits.argmax(-1))
+    logprobs = tempered(logits, dice.temperature)
     if dice.top_p < 1:
         logprobs = _nucleus(logprobs, dice.top_p)
     tokens = torch.multinomial(logprobs.exp(), 1, generator=dice.generator)
     return tokens[:, 0], logprobs.gather(1, tokens)[:, 0]
+
+
+def given(logits: Tensor, temperature: float, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """What ``choose`` returns when ``tokens`` (B,) were chosen, at a temperature and without top-p."""
+    return tokens, tempered(logits, temperature).gather(1, tokens[:, None])[:, 0]
+
+
+def tempered(logits: Tensor, temperature: float) -> Tensor:
+    """(B, V) natural-log probabilities; those of temperature 1 at temperature 0."""
+    return (logits / (temperature or 1.0)).log_softmax(-1)
 
 
 def _nucleus(logprobs: Tensor, top_p: float) -> Tensor:

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from longstride.contracts.model import Contract
 from longstride.learning.segment import Segment
 from longstride.training.errors import WeightsRefused
 
 SEQUENCES = 4
-"""How many a probe holds: the shortest of the batch."""
+"""How many a probe holds: of the batch, those whose tokens were least expected. A sure policy is as sure after much harm: at the
+builtin's shortest sequences, normal noise of 0.02 in every weight moves the mean by 0.007; at the least expected ones, by 0.2."""
 MAX_MEAN, MAX_SINGLE = 0.05, 1.0
 """Largest mean, and largest single, |engine - trainer|; bf16 engines are measured at 0.006 and 0.27."""
 
@@ -27,6 +28,12 @@ class Probe(Contract):
     format_version: Literal[1] = 1
     segments: Annotated[tuple[Segment, ...], Field(min_length=1)]
     """Their ``logprobs`` are the trainer's, at the published weights, where ``mask`` is 1."""
+
+    @model_validator(mode="after")
+    def _proves_something(self) -> "Probe":
+        if not any(segment.trainable for segment in self.segments):
+            raise ValueError("a probe without a sampled token proves nothing")
+        return self
 
 
 def require_served(probe: Probe, engine: Sequence[Sequence[float]]) -> float:

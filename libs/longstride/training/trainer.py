@@ -25,7 +25,7 @@ from longstride.training.learner import Learner, Score
 from longstride.training.losses import Counts
 from longstride.training.probe import SEQUENCES, Probe
 from longstride.training.recipe import Recipe
-from longstride.training.rows import Rows, collate, micro_batches, rows_of
+from longstride.training.rows import Row, Rows, collate, micro_batches, rows_of
 
 
 class Metrics(Contract):
@@ -127,8 +127,8 @@ class Trainer:
 
     @torch.no_grad()
     def probe(self, batch: Batch) -> Probe:
-        """The batch's shortest segments as the current weights score them."""
-        rows = sorted(rows_of(batch.samples), key=lambda row: len(row.segment.ids))[:SEQUENCES]
+        """The batch's least expected segments as the current weights score them."""
+        rows = sorted(rows_of(batch.samples), key=_expected)[:SEQUENCES]
         scored = self.learner.score(collate(rows)).logprobs
         return Probe(segments=tuple(_rescored(row.segment, logp) for row, logp in zip(rows, scored, strict=True)))
 
@@ -230,6 +230,11 @@ def _adamw(parameters: list[nn.Parameter], recipe: Recipe) -> AdamW:
         eps=recipe.epsilon,
         weight_decay=recipe.weight_decay,
     )
+
+
+def _expected(row: Row) -> float:
+    """Mean log-probability of its sampled tokens when they were sampled."""
+    return sum(row.segment.logprobs) / row.segment.trainable
 
 
 def _rescored(segment: Segment, logprobs: Tensor) -> Segment:

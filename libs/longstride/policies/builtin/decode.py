@@ -1,8 +1,9 @@
 """Sampling actions within the grammar, one or many prompts at a time."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,8 +11,10 @@ from torch import Tensor
 from longstride.models.kvcache import KVCache
 from longstride.models.transformer import Transformer
 from longstride.policies.builtin.grammar import FORBIDDEN, START, Grammar
-from longstride.policies.sampling import NEVER, Dice, choose
+from longstride.policies.sampling import NEVER, Dice, choose, given
 
+Pick = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Logits (B, V), ``-inf`` where an id is not allowed → ids (B,) and their log-probabilities (B,)."""
 IDLE = [0]
 """What a finished row reads, at its first position."""
 
@@ -59,17 +62,44 @@ def decode(
         DeadlinePassed: it came first.
         ValueError: a prompt leaves no room in the model's context.
     """
+    batch = _begin(model, grammar, prompts, max_tokens)
+    while batch.unfinished:
+        if time.monotonic() > deadline:
+            raise DeadlinePassed
+        batch.step(partial(choose, dice=dice))
+    return batch.outputs
+
+
+@torch.inference_mode()
+def score(
+    model: Transformer, grammar: Grammar, prompt: Sequence[int], output: Sequence[int], temperature: float
+) -> list[float]:
+    """What ``decode`` records of an output when it samples it after this prompt, one log-probability an id, by the same steps.
+
+    Raises:
+        ValueError: it could not have been sampled there; the text says why.
+    """
+    if not output:
+        return []
+    if not prompt:
+        raise ValueError("an output without a prompt")
+    grammar.states(torch.tensor(output))
+    batch = _begin(model, grammar, [prompt], len(output))
+    scored = batch.outputs[0]
+    while batch.unfinished:
+        batch.step(partial(given, temperature=temperature, tokens=torch.tensor([output[len(scored.ids)]])))
+    if len(scored.ids) < len(output):
+        raise ValueError(f"{len(prompt) + len(output)} ids do not fit a context of {model.config.context}")
+    return scored.logprobs
+
+
+def _begin(model: Transformer, grammar: Grammar, prompts: Sequence[Sequence[int]], max_tokens: int) -> "_Batch":
     # Rows are padded to the longest piece that is read at once, and padding takes positions, too.
     longest, padding = max(map(len, prompts)), grammar.longest_forced
     room = min(max_tokens, model.config.context - longest - padding)
     if room < 1:
         raise ValueError(f"a prompt of {longest} ids leaves no room in a context of {model.config.context}")
-    batch = _Batch(model, grammar, prompts, room, longest + room + padding)
-    while batch.unfinished:
-        if time.monotonic() > deadline:
-            raise DeadlinePassed
-        batch.step(dice)
-    return batch.outputs
+    return _Batch(model, grammar, prompts, room, longest + room + padding)
 
 
 class _Batch:
@@ -96,12 +126,12 @@ class _Batch:
         """Whether any output is."""
         return not all(map(self._finished, self._rows))
 
-    def step(self, dice: Dice) -> None:
-        """Sample one id a row, add what the grammar forces after it, and read both."""
+    def step(self, pick: Pick) -> None:
+        """Pick one id a row, add what the grammar forces after it, and read both."""
         states = torch.tensor([START if self._finished(row) else self._states[row] for row in self._rows])
-        tokens, logprobs = choose(self._logits.masked_fill(~self._grammar.allowed[states], NEVER), dice)
-        sampled = zip(self._rows, tokens.tolist(), logprobs.tolist(), strict=True)
-        pieces = [IDLE if self._finished(row) else self._write(row, *choice) for row, *choice in sampled]
+        tokens, logprobs = pick(self._logits.masked_fill(~self._grammar.allowed[states], NEVER))
+        picked = zip(self._rows, tokens.tolist(), logprobs.tolist(), strict=True)
+        pieces = [IDLE if self._finished(row) else self._write(row, *choice) for row, *choice in picked]
         running = [index for index, row in enumerate(self._rows) if not self._finished(row)]
         if 2 * len(running) <= len(self._rows):
             self._keep(running)
@@ -110,7 +140,7 @@ class _Batch:
             self._logits = self._feed(pieces)
 
     def _write(self, row: int, token: int, logprob: float) -> list[int]:
-        """The sampled id and the forced ones after it."""
+        """The picked id and the forced ones after it."""
         output = self.outputs[row]
         start = len(output.ids)
         output.add(token, logprob, chosen=True)

@@ -7,10 +7,11 @@ from pathlib import Path
 from longstride.contracts.v1.action import ToolSpec, Usage
 from longstride.contracts.v1.commands import Sampling
 from longstride.contracts.v1.tokens import TokenRecord
+from longstride.learning.segment import Segment
 from longstride.models.tokenizer import Tokenizer
 from longstride.models.transformer import Transformer
 from longstride.policies.base import ContextOverflow, Generation, PolicyTimeout, Turn
-from longstride.policies.builtin.decode import DeadlinePassed, Output, decode
+from longstride.policies.builtin.decode import DeadlinePassed, Output, decode, score
 from longstride.policies.builtin.grammar import Grammar
 from longstride.policies.builtin.template import Template
 from longstride.policies.sampling import Dice
@@ -70,6 +71,24 @@ class BuiltinPolicy:
             ),
             finish_reason="stop" if output.complete else "length",
         )
+
+    def score(self, segment: Segment) -> list[float]:
+        """What ``generate`` would record if it sampled the segment's turns again, by its own path: each turn's prompt is read
+        into a fresh cache, and its output id by id within the grammar.
+
+        Returns:
+            (T,) log-probabilities at each turn's temperature; 0 outside turns and for forced ids.
+
+        Raises:
+            ValueError: an output could not have been sampled where it stands; the text says why.
+        """
+        if not all(0 <= token < self.tokenizer.vocab_size for token in segment.ids):
+            raise ValueError(f"there are ids outside the {self.tokenizer.vocab_size} that {self.name} reads")
+        scored = [0.0] * len(segment.ids)
+        for turn in segment.turns:
+            prompt, output = segment.ids[: turn.start], segment.ids[turn.start : turn.end]
+            scored[turn.start : turn.end] = score(self.model, self.grammar, prompt, output, turn.temperature)
+        return scored
 
     def prompt(self, turns: Sequence[Turn]) -> list[int]:
         """The conversation as ids.
