@@ -159,6 +159,7 @@ def test_a_fork_goes_on_from_an_earlier_step(deployment: Deployment) -> None:
         ([{"say": "well, let me think"}], Limits(format_errors=2), "format_errors_exhausted"),
         ([{"say": ""}], Limits(format_errors=2), "format_errors_exhausted"),
         ([{"hang": 3600}], Limits(model_timeout_s=1), "policy_unavailable"),
+        ([{"hang": 3600}], Limits(wall_clock_s=2), "wall_clock_exhausted"),
         ([{"raise": "no model here"}], Limits(), "policy_unavailable"),
         ([{"tool": "shell", "arguments": {"command": "false"}}], Limits(), "stuck"),
         ([{"tool": "fly", "arguments": {}}], Limits(steps=2), "steps_exhausted"),
@@ -168,7 +169,16 @@ def test_a_fork_goes_on_from_an_earlier_step(deployment: Deployment) -> None:
             "wall_clock_exhausted",
         ),
     ],
-    ids=["garbage", "nothing", "for ever", "unavailable", "in circles", "unknown tool", "too slow"],
+    ids=[
+        "garbage",
+        "nothing",
+        "for ever",
+        "longer than the task",
+        "unavailable",
+        "in circles",
+        "unknown tool",
+        "too slow",
+    ],
 )
 def test_a_bad_policy_ends_its_task_with_a_reason(
     deployment: Deployment, lines: list[dict[str, object]], limits: Limits, reason: str

@@ -62,6 +62,17 @@ def test_without_checks_a_submission_succeeds_without_a_reward() -> None:
     assert (play.task.outcome, play.task.reason, play.task.reward) == ("succeeded", "submitted", None)
 
 
+@pytest.mark.parametrize("acting", [False, True])
+def test_a_call_that_comes_to_nothing_after_the_clock_ran_out_ends_by_the_clock(acting: bool) -> None:
+    play = Rehearsal(limits=Limits(wall_clock_s=20)).start()
+    if acting:
+        play.propose(command="sleep 60").wait(20.5).hear(ActionExecuted(step=1, error="it hung"))
+    else:
+        play.wait(20.5).hear(Generated(step=1, text="", policy="p", error="it hung"))
+    assert (play.task.outcome, play.task.reason) == ("failed", "wall_clock_exhausted")
+    assert play.task.detail == "20.5 of 20 seconds of running time used; the call in flight came to nothing: it hung"
+
+
 @pytest.mark.parametrize(
     ("message", "reason"),
     [

@@ -62,7 +62,7 @@ def on_generated(decision: Decision, message: v.Generated) -> None:
         return None
     decision.effect(Settle("generate", message.step))
     if message.error:
-        return end(decision, "failed", "policy_unavailable", message.error)
+        return give_up(decision, "policy_unavailable", message.error)
     decision.record(_proposed(decision, message))
     if spent := overspent(decision.task, decision.now):
         return fail(decision, spent)
@@ -129,9 +129,7 @@ def on_executed(decision: Decision, message: v.ActionExecuted) -> None:
     if message.needs_review:
         return ask(decision, message.review or "an unsafe tool was interrupted; its effect is unknown. Run it again?")
     if message.error or message.observation is None:
-        return end(
-            decision, "failed", "infrastructure", message.error or "the tool-executor answered without an observation"
-        )
+        return give_up(decision, "infrastructure", message.error or "the tool-executor answered without an observation")
     observe(decision, message.observation, message)
     if task.action and task.action.tool == "submit" and message.observation.status == "ok":
         return judge(decision, message)
@@ -302,6 +300,13 @@ def on_expired(decision: Decision, message: c.ExpireTask) -> None:
 def fail(decision: Decision, spent: Exhausted) -> None:
     """End for want of budget."""
     end(decision, "failed", spent.reason, spent.detail)
+
+
+def give_up(decision: Decision, reason: v.EndReason, why: str) -> None:
+    """End because a call came to nothing; when the budget ran out over it, that is the limit that was hit."""
+    if spent := overspent(decision.task, decision.now):
+        return fail(decision, spent._replace(detail=f"{spent.detail}; the call in flight came to nothing: {why}"))
+    return end(decision, "failed", reason, why)
 
 
 def end(decision: Decision, outcome: v.Outcome, reason: v.EndReason, detail: str = "") -> None:
