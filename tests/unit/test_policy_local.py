@@ -13,6 +13,8 @@ from longstride.contracts.v1.context import Message
 from longstride.contracts.v1.tokens import TokenRecord
 from longstride.policies.base import ContextOverflow, PolicyTimeout, PolicyUnavailable, Turn
 from longstride.policies.local import LocalPolicy, recorded
+from longstride.policies.registry import PolicyRegistry
+from tests.support.tiny_gguf import write_gguf
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -92,6 +94,19 @@ def test_greedy_ids_are_those_of_transformers_generate(policy, directory):
     assert generation.usage.input_tokens == prompt.shape[1]
     assert generation.usage.output_tokens == len(generation.record.output_ids)
     assert generation.policy == policy.name
+
+
+def test_a_gguf_file_answers_as_the_safetensors_that_it_was_made_of(policy, directory, tmp_path):
+    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")
+    path = write_gguf(directory, tmp_path / "tiny.gguf")
+    converted = PolicyRegistry().resolve(f"local:{path}")
+    expected, found = (generate(one, Turn(SYSTEM), Turn(QUESTION)) for one in (policy, converted))
+    assert found.policy == f"local:{path}"
+    assert found.record.prompt_ids == expected.record.prompt_ids
+    assert found.record.output_ids == expected.record.output_ids
+    assert found.record.logprobs == pytest.approx(expected.record.logprobs, abs=1e-4)
+    assert converted.context_window == policy.context_window
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.5, 1.0), (2.0, 0.7)])
