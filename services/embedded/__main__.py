@@ -11,7 +11,10 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from longstride.contracts.ids import new_id
+from longstride.messaging.address import JOB_QUEUES
 from longstride.messaging.celery_app import JobSettings
+from longstride.messaging.colocated import ColocatedCommands, Lane
+from longstride.messaging.commands import QueuedCommands
 from longstride.messaging.consumer import Consumer
 from longstride.messaging.errors import BusUnavailable, MessagingError
 from longstride.messaging.job_runner import JobRunner
@@ -35,6 +38,9 @@ from services.tool_executor import main as tool_executor
 from services.tool_executor.settings import ToolExecutorSettings
 
 READY_S = 30.0
+QUEUED_JOBS = 2
+"""Jobs at a time that come from a queue: an update, and a tool call that is tried again."""
+EXECUTE = JOB_QUEUES["execute_action"]
 
 
 def connections(home: Path, database_url: str) -> Connections:
@@ -47,20 +53,30 @@ def connections(home: Path, database_url: str) -> Connections:
     )
 
 
-def serving(host: Host) -> list[Part]:
-    """The services that consume messages, each under its own name."""
-    services = (("planner", planner.parts), ("model-worker", model_worker.parts), ("telemetry", telemetry.parts))
-    return [part for name, parts in services for part in parts(beside(host, name))]
+def services(host: Host) -> list[Part]:
+    """Every service under its own name. The planner's commands go straight to their workers; what must be tried again
+    comes through the queues, and so does everything else."""
+    planning, serving = beside(host, "planner"), beside(host, "model-worker")
+    engine, tools = model_worker.make(serving), tool_executor.make(beside(host, "tool-executor"))
+    commands = ColocatedCommands(host.backbone.leases, QueuedCommands(host.backbone.outbox), host.tools.unsafe)
+    dispatcher = planner.make(planning, commands)
+    lanes = [Lane(queue, engine.worker, dispatcher.settle, engine.slots) for queue in engine.queues]
+    lanes.append(Lane(EXECUTE, tools.worker, dispatcher.settle, ToolExecutorSettings().slots))
+    commands.open(lanes)
+    return [
+        *lanes,
+        *planner.consuming(planning, dispatcher),
+        *model_worker.consuming(serving, engine),
+        *telemetry.parts(beside(host, "telemetry")),
+        working(host, tools, trainer.make(beside(host, "trainer"))),
+    ]
 
 
-def working(host: Host) -> EmbeddedJobs:
-    """Tool calls and policy updates, in threads of one Celery worker."""
-    settings = JobSettings(
-        host.connections.amqp_url.get_secret_value(), slots=ToolExecutorSettings().slots, pool="threads"
-    )
-    tools, updates = tool_executor.make(beside(host, "tool-executor")), trainer.make(beside(host, "trainer"))
-    jobs = Jobs(tools.worker, updates.plain, tools.close)
-    return EmbeddedJobs(JobWorker(settings, lambda: JobRunner(host.backbone, jobs.worker, jobs.plain, owns=False)))
+def working(host: Host, tools: Jobs, updates: Jobs) -> EmbeddedJobs:
+    """Tool calls and policy updates from their queues, in threads of one Celery worker."""
+    settings = JobSettings(host.connections.amqp_url.get_secret_value(), slots=QUEUED_JOBS, pool="threads")
+    runner = lambda: JobRunner(host.backbone, tools.worker, updates.plain, owns=False)  # noqa: E731
+    return EmbeddedJobs(JobWorker(settings, runner))
 
 
 def beside(host: Host, service: str) -> Host:
@@ -90,7 +106,7 @@ def serve(home: Path) -> int:
         check(host)
         host.backbone.succeed()
         publish_shipped(host)
-        parts = [PostgresGuard(postgres), *host.housekeeping(), *serving(host), working(host)]
+        parts = [PostgresGuard(postgres), *host.housekeeping(), *services(host)]
         runtime = ServiceRuntime(host.backbone, parts)
         runtime.end_on_signals()
         runtime.start()

@@ -18,6 +18,8 @@ from longstride.agent.decision import (
 from longstride.contracts.envelope import Envelope
 from longstride.contracts.v1.commands import ExpireTask
 from longstride.contracts.v1.events import TaskEnded
+from longstride.messaging.commands import Commands
+from longstride.messaging.lease import AttemptKey
 from longstride.messaging.outbox import Outbox
 from longstride.messaging.timers import set_timer
 from longstride.observability.propagation import stamped
@@ -32,6 +34,7 @@ class Scene:
 
     uow: UnitOfWork
     outbox: Outbox
+    commands: Commands
     head: TaskHead
     decision: Decision
     cause: Envelope
@@ -57,8 +60,7 @@ def _dispatch(scene: Scene, effect: Dispatch) -> None:
     step, phase, task = effect.command.step, effect.phase, scene.decision.task
     attempt = 1 + _attempts_before(scene, effect)
     envelope = _envelope(scene, effect.command, task.id).model_copy(update={"attempt": attempt})
-    scene.uow.attempts.dispatch(task.id, step, phase, attempt, envelope.message_id, envelope.model_dump(mode="json"))
-    scene.outbox.post(scene.uow, envelope)
+    scene.commands.dispatch(scene.uow, AttemptKey(task.id, step, phase, attempt), envelope)
 
 
 def _attempts_before(scene: Scene, effect: Dispatch) -> int:

@@ -14,6 +14,7 @@ from longstride.contracts.envelope import Envelope, MessageError
 from longstride.contracts.ids import derived_id
 from longstride.contracts.v1 import commands as c
 from longstride.contracts.v1 import events as v
+from longstride.messaging.commands import Commands
 from longstride.messaging.handling import DeliveryInfo, Handler
 from longstride.messaging.outbox import Outbox
 from longstride.observability.names import DECIDE, STEP, TASK_ID
@@ -44,6 +45,7 @@ class Planner:
         self,
         artifacts: ArtifactStore,
         outbox: Outbox,
+        commands: Commands,
         *,
         tools: Collection[str],
         capacity: int,
@@ -55,6 +57,7 @@ class Planner:
             artifacts: where contexts and inputs are kept.
             outbox: takes the messages.
             tools: the names of those that a task may ask for.
+            commands: takes the commands to workers.
             capacity: tasks that may run at the same time, over all planners.
             segment_steps: steps after which a task's trace goes on in a new, linked one.
             clock: the time of events.
@@ -62,6 +65,7 @@ class Planner:
         self._artifacts = artifacts
         self._outbox = outbox
         self._tools = tools
+        self._commands = commands
         self._segment_steps = segment_steps
         self._capacity = capacity
         self._clock = clock
@@ -135,7 +139,7 @@ class Planner:
         return self._write(self._scene(uow, saved, decision, envelope))
 
     def _scene(self, uow: UnitOfWork, head: TaskHead, decision: Decision, envelope: Envelope) -> Scene:
-        return Scene(uow, self._outbox, head, decision, envelope)
+        return Scene(uow, self._outbox, self._commands, head, decision, envelope)
 
     def _dated(self, head: TaskHead, decision: Decision) -> TaskHead:
         """The head with its start and end as soon as they have happened, and the trace segment of its step."""

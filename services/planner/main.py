@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 
+from longstride.messaging.commands import Commands, QueuedCommands
 from longstride.messaging.dispatch import Dispatcher
 from longstride.messaging.handling import check_handlers
 from longstride.messaging.part import Part
@@ -12,18 +13,31 @@ from services.planner.handlers import Planner, foresee, handlers
 from services.planner.settings import PlannerSettings
 
 
-def parts(host: Host) -> Sequence[Part]:
-    """What a planner runs."""
-    settings = PlannerSettings()
+def make(host: Host, commands: Commands) -> Dispatcher:
+    """What takes a planner's messages."""
     backbone = host.backbone
-    steps = host.telemetry.settings.trace_segment_steps
-    tools = host.tools.names
-    planner = Planner(host.artifacts, backbone.outbox, tools=tools, capacity=settings.capacity, segment_steps=steps)
+    planner = Planner(
+        host.artifacts,
+        backbone.outbox,
+        commands,
+        tools=host.tools.names,
+        capacity=PlannerSettings().capacity,
+        segment_steps=host.telemetry.settings.trace_segment_steps,
+    )
     table = handlers(planner)
     check_handlers("planner", table)
     spans = handler_spans(host.telemetry, "planner")
-    dispatcher = Dispatcher("planner", table, backbone.database, backbone.outbox, middleware=[spans], foresee=foresee)
-    return host.watched(Serving(backbone.bus, "longstride.planner", dispatcher, slots=settings.slots))
+    return Dispatcher("planner", table, backbone.database, backbone.outbox, middleware=[spans], foresee=foresee)
+
+
+def consuming(host: Host, dispatcher: Dispatcher) -> Sequence[Part]:
+    """What brings them."""
+    return host.watched(Serving(host.backbone.bus, "longstride.planner", dispatcher, slots=PlannerSettings().slots))
+
+
+def parts(host: Host) -> Sequence[Part]:
+    """What a planner runs."""
+    return consuming(host, make(host, QueuedCommands(host.backbone.outbox)))
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def dispatch(backbone: Backbone, **arguments: Any) -> Envelope:
     assert envelope.task_id is not None
     with backbone.database.begin() as uow:
         uow.tasks.insert(new_task(envelope.task_id))
-        uow.attempts.dispatch(envelope.task_id, 1, "execute", 1, envelope.message_id, envelope.model_dump(mode="json"))
+        uow.attempts.dispatch(envelope.task_id, 1, "execute", 1, envelope.message_id, envelope.encode().decode())
         backbone.outbox.post(uow, envelope)
     return envelope
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -56,7 +56,7 @@ def dispatched(backbone: Backbone, phase: str = "generate", tool: str = "shell",
         if send:
             return planner.dispatch(envelope, uow, 1)
         command = envelope.follow(planner.command(1))
-        wire = command.model_dump(mode="json", exclude_none=True)
+        wire = command.encode().decode()
         uow.attempts.dispatch(envelope.task_id, 1, phase, 1, command.message_id, wire)  # type: ignore[arg-type]
     return command
 
@@ -133,17 +133,6 @@ def test_a_second_delivery_repeats_the_recorded_answer_and_not_the_work(backbone
     first, second = (decode(body.encode()) for body in answers.bodies)
     assert first.model_dump() == second.model_dump()
     assert len(calls) == 1
-
-
-def test_what_commits_with_the_answer_commits_once(backbone: Backbone, running: ExitStack) -> None:
-    def work(_envelope: Envelope, message: Any, _held: HeldLease) -> Answer:
-        return Answer(answer(message), also=lambda uow: uow.tasks.insert(new_task("also")))
-
-    start_consumer(running, backbone, GENERATE, worker(backbone, work))
-    dispatched(backbone)
-    eventually(lambda: attempts(backbone) == [(1, "answered")])
-    with backbone.database.begin() as uow:
-        assert uow.tasks.head("also") is not None
 
 
 def test_a_command_of_an_ended_task_is_dropped(backbone: Backbone, running: ExitStack) -> None:
@@ -406,14 +395,19 @@ def hold_the_lock() -> None:
     end = time.monotonic() + 6
     number = 3**400_000
     while time.monotonic() < end:
-        str_max = sys.get_int_max_str_digits()
-        sys.set_int_max_str_digits(0)
-        begun = time.monotonic()
-        while time.monotonic() - begun < 0.8:
-            str(number)[:10]
-        sys.set_int_max_str_digits(str_max)
+        str(number)[:10]
 
 
+@pytest.fixture
+def any_digits() -> Iterator[None]:
+    """Lets integers of any length be written. The limit is the interpreter's, so no thread may set it for itself."""
+    limit = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    yield
+    sys.set_int_max_str_digits(limit)
+
+
+@pytest.mark.usefixtures("any_digits")
 @pytest.mark.parametrize("step", [hog, hold_the_lock])
 def test_no_step_makes_its_process_look_dead(
     database_url: str, broker_url: str, running: ExitStack, step: Callable[[], None]

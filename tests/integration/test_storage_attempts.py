@@ -29,7 +29,7 @@ def task_id(database: Database) -> str:
 
 def dispatch(database: Database, task_id: str, message_id: str = "msg_1", step: int = 1, attempt: int = 1) -> None:
     with database.begin() as uow:
-        uow.attempts.dispatch(task_id, step, "execute", attempt, message_id, {"message_id": message_id})
+        uow.attempts.dispatch(task_id, step, "execute", attempt, message_id, f'{{"message_id": "{message_id}"}}')
 
 
 def claim(database: Database, owner: str = "me", message_id: str = "msg_1", ttl_s: float = LONG) -> Claim:
@@ -136,7 +136,7 @@ def test_a_lost_lease_is_fenced_off_from_everything(database: Database, task_id:
         (found,) = uow.attempts.expired(10, LONG, LONG)
         assert found.command == {"message_id": "msg_1"}
         uow.attempts.lose(found)
-        uow.attempts.dispatch(task_id, 1, "execute", 2, "msg_2", {"message_id": "msg_2"})
+        uow.attempts.dispatch(task_id, 1, "execute", 2, "msg_2", '{"message_id": "msg_2"}')
     assert not renew(database, lease)
     assert not answer(database, lease)
     assert claim(database) == Gone("lost")

@@ -11,7 +11,9 @@ from longstride.contracts.v1.commands import ExecuteAction, Generate, Sampling, 
 from longstride.contracts.v1.context import ContextHead
 from longstride.contracts.v1.events import ActionExecuted, Generated
 from longstride.contracts.v1.limits import SandboxLimits
+from longstride.messaging.commands import Commands, QueuedCommands
 from longstride.messaging.handling import DeliveryInfo, Handler
+from longstride.messaging.lease import AttemptKey
 from longstride.messaging.outbox import Outbox
 from longstride.storage.database import Database
 from longstride.storage.tasks import TaskHead
@@ -21,8 +23,10 @@ from longstride.storage.unit_of_work import UnitOfWork
 class PocketPlanner:
     """Sends `steps` commands of one phase, each after the answer to the one before, and writes down every transition."""
 
-    def __init__(self, outbox: Outbox, phase: str, steps: int, tool: str = "shell") -> None:
-        self._outbox = outbox
+    def __init__(
+        self, outbox: Outbox, phase: str, steps: int, tool: str = "shell", commands: Commands | None = None
+    ) -> None:
+        self._commands = commands or QueuedCommands(outbox)
         self._phase = phase
         self._steps = steps
         self._tool = tool
@@ -58,9 +62,8 @@ class PocketPlanner:
         """The command of a step, with its attempt."""
         assert envelope.task_id is not None
         command = envelope.follow(self.command(step))
-        wire = command.model_dump(mode="json", exclude_none=True)
-        uow.attempts.dispatch(envelope.task_id, step, self._phase, 1, command.message_id, wire)  # type: ignore[arg-type]
-        self._outbox.post(uow, command)
+        key = AttemptKey(envelope.task_id, step, self._phase, 1)  # type: ignore[arg-type]
+        self._commands.dispatch(uow, key, command)
         return command
 
     def command(self, step: int) -> Contract:

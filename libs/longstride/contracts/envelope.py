@@ -75,17 +75,20 @@ class Envelope(Contract):
 
     def follow(self, message: Contract, **changes: Any) -> "Envelope":
         """An envelope for a message caused by this one; task, session, tenant and trace go along."""
-        return self.model_copy(
+        body = message.model_dump(mode="json", exclude_none=True)
+        envelope = self.model_copy(
             update={
                 "message_id": new_id("msg"),
                 "type": message_type(message),
                 "causation_id": self.message_id,
                 "occurred_at": datetime.now(UTC),
-                "body": message.model_dump(mode="json", exclude_none=True),
+                "body": body,
                 "attempt": 1,
                 **changes,
             }
         )
+        envelope._read = body, message
+        return envelope
 
 
 def seal(message: Contract, **fields: Any) -> Envelope:

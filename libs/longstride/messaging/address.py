@@ -37,6 +37,12 @@ def address_of(envelope: Envelope) -> Address:
     return Address("kombu", routing_key(envelope.type, track if isinstance(track, str) else None))
 
 
+def destination(envelope: Envelope) -> str:
+    """The one queue that a command goes to."""
+    address = address_of(envelope)
+    return address.routing_key if address.carrier == "celery" else f"longstride.{address.routing_key}"
+
+
 def outgoing(address: Address, wire: bytes, message_id: str) -> Outgoing:
     """The message for the bus.
 

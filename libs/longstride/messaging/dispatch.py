@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from longstride.contracts.envelope import Envelope, MessageError, decode, seal
+from longstride.contracts.model import Contract
 from longstride.contracts.v1 import MESSAGES
 from longstride.contracts.v1.events import TaskRejected
 from longstride.messaging.backoff import delay_s
@@ -27,6 +28,8 @@ MAX_FAILURES = 5
 """After so many failures of its handler a message is a dead letter."""
 CONFLICT_TRIES = 6
 Verdict = Literal["handled", "seen", "retried", "buried"]
+Note = Callable[[UnitOfWork], Callable[[], bool]]
+"""Writes down that a message is handled; what it returns says whether it is still to be handled, and may be slow."""
 
 
 class Dispatcher:
@@ -81,6 +84,14 @@ class Dispatcher:
             delivery.requeue()
         return verdict
 
+    def settle(self, envelope: Envelope, note: Note) -> bool:
+        """Handle a message that arose in this process and was in no queue: in one transaction with what ``note`` writes.
+
+        ``False``: ``note`` said that it is not wanted. An error means that nothing has happened.
+        """
+        info = DeliveryInfo("")
+        return self._once(self._handlers[envelope.type], envelope, envelope.message(), info, note)
+
     def _dispatch(self, delivery: Delivery) -> Verdict:
         try:
             envelope = decode(delivery.body)
@@ -101,16 +112,19 @@ class Dispatcher:
 
     def _handle(self, handler: Handler, envelope: Envelope, delivery: Delivery) -> Verdict:
         info = DeliveryInfo(delivery.queue, delivery.reply_to, delivery.correlation_id, delivery.redelivered)
-        message = envelope.message()
+        note = lambda uow: uow.inbox.note(self._service, envelope.message_id)  # noqa: E731
+        return "handled" if self._once(handler, envelope, envelope.message(), info, note) else "seen"
+
+    def _once(self, handler: Handler, envelope: Envelope, message: Contract, info: DeliveryInfo, note: Note) -> bool:
+        """Handle it in one transaction, unless ``note`` finds that this was done; again where others were in the way."""
         for attempt in range(1, CONFLICT_TRIES + 1):
             try:
                 with self._database.begin() as uow:
-                    is_new = uow.inbox.note(self._service, envelope.message_id)
                     self._foresee(uow, envelope)
-                    if not is_new():
-                        return "seen"
+                    if not note(uow)():
+                        return False
                     handler(envelope, message, uow, info)
-                return "handled"
+                return True
             except OUTAGES:
                 raise
             except StorageError as error:

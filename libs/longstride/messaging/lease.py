@@ -3,13 +3,14 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from longstride.contracts.envelope import Envelope
 from longstride.messaging.loop import Loop
 from longstride.messaging.outbox import Outbox
-from longstride.storage.attempts import Answered, Claim, Gone, Held, Lease
+from longstride.storage.attempts import Answered, Claim, Gone, Held, Lease, Phase
 from longstride.storage.database import Database
 from longstride.storage.errors import StorageError
 from longstride.storage.presence import Presence
@@ -21,6 +22,15 @@ logger = logging.getLogger(__name__)
 TTL_S = 30.0
 """Seconds after the last heartbeat at which a worker counts as hung. Its death is noticed sooner; see ``Presence``."""
 HEARTBEAT_S = 1.0
+
+
+class AttemptKey(NamedTuple):
+    """Which try of what."""
+
+    task_id: str
+    step: int
+    phase: Phase
+    attempt: int
 
 
 class HeldLease:
@@ -48,6 +58,22 @@ class HeldLease:
         self._outbox.post(uow, answer)
         uow.after_commit(self._note_answered)
         return True
+
+    def settle(self, uow: UnitOfWork) -> Callable[[], bool]:
+        """Close the attempt under this lease, in the transaction of whoever takes the answer.
+
+        ``False``, once it is asked for: fenced off; throw the result away.
+        """
+        settled = uow.attempts.settle_mine(self.lease)
+
+        def mine() -> bool:
+            if not settled():
+                self.lost.set()
+                return False
+            uow.after_commit(self._note_answered)
+            return True
+
+        return mine
 
     def renewed(self, expires: float) -> None:
         """The heartbeat got through."""
@@ -172,16 +198,39 @@ class Leases:
             _explain(envelope, claim)
             yield None
             return
-        held = HeldLease(envelope, claim, self._outbox, before + self._ttl_s)
-        with self._lock:
-            self._held[envelope.message_id] = held
+        with self.ending(self._keep(envelope, claim, before)) as held:
+            yield held
+
+    def dispatch(
+        self, uow: UnitOfWork, key: AttemptKey, envelope: Envelope, taken: Callable[[HeldLease], object]
+    ) -> None:
+        """Dispatch a command to this process itself: ``taken`` gets its lease after the commit, to be used in ``ending``."""
+        before = time.monotonic()
+        wire = envelope.encode().decode()
+        lease = uow.attempts.dispatch_leased(*key, envelope.message_id, wire, self.owner, self._ttl_s)
+
+        def take() -> None:
+            taken(self._keep(envelope, lease(), before))
+
+        uow.after_commit(take)
+
+    @contextmanager
+    def ending(self, held: HeldLease) -> Iterator[HeldLease]:
+        """Let go of a lease at the block's end, as ``hold`` does."""
         try:
             yield held
         finally:
             with self._lock:
-                mine = self._held.pop(envelope.message_id, None) is held
+                mine = self._held.pop(held.envelope.message_id, None) is held
             if mine and not held.answered and not held.lost.is_set():
                 self._forfeit(held)
+
+    def _keep(self, envelope: Envelope, lease: Lease, before: float) -> HeldLease:
+        """Have the heartbeat renew it."""
+        held = HeldLease(envelope, lease, self._outbox, before + self._ttl_s)
+        with self._lock:
+            self._held[envelope.message_id] = held
+        return held
 
     def release_all(self) -> int:
         """Hand every command back for another worker to take now; its work here is lost. Returns how many."""

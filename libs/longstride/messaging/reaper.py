@@ -166,7 +166,7 @@ class Reaper(Loop):
         again = command.model_copy(
             update={"message_id": new_id("msg"), "attempt": number, "occurred_at": datetime.now(UTC)}
         )
-        wire = again.model_dump(mode="json", exclude_none=True)
+        wire = again.encode().decode()
         uow.attempts.dispatch(attempt.task_id, attempt.step, attempt.phase, number, again.message_id, wire)
         wait_s = delay_s(number - 3, first_s=1.0, limit_s=self._silence_s / 2) if number > 2 else 0.0
         self._outbox.post(uow, again, datetime.now(UTC) + timedelta(seconds=wait_s) if wait_s else None)

@@ -4,14 +4,16 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from longstride.contracts.envelope import Envelope, MessageError, decode
 from longstride.contracts.model import Contract
 from longstride.messaging.dead_letters import bury
 from longstride.messaging.delivery import Delivery
+from longstride.messaging.dispatch import Note
 from longstride.messaging.lease import HeldLease, Leases
-from longstride.messaging.outage import through_outages
+from longstride.messaging.outage import OUTAGES, through_outages
 from longstride.storage.database import Database
 from longstride.storage.retry import retrying
 from longstride.storage.unit_of_work import UnitOfWork
@@ -25,12 +27,13 @@ class Answer:
 
     message: Contract
     """The event that answers it."""
-    also: Callable[[UnitOfWork], object] | None = None
-    """What else commits with it, e.g. the rows of its artifacts. It may run more than once."""
 
 
 WorkHandler = Callable[[Envelope, Any, HeldLease], Answer | None]
 """``handler(envelope, message, held)``. Watches ``held.lost`` and returns ``None`` when it gave up because of it."""
+
+Settle = Callable[[Envelope, Note], bool]
+"""``settle(envelope, note)`` hands an answer to its taker in this process; see ``Dispatcher.settle``."""
 
 Layer = Callable[[WorkHandler], WorkHandler]
 """Middleware of work: spans, log fields, metrics."""
@@ -107,19 +110,25 @@ class Worker:
             with self._leases.hold(envelope, durable=self._unsafe(message)) as held:
                 acknowledge()
                 if held is not None:
-                    self._work(envelope, message, held)
+                    self._work(held, self._commit)
             return True
 
         what = f"{envelope.type} {envelope.message_id}"
         return through_outages(claim_and_work, self._stopped, what) is not None
 
-    def _work(self, envelope: Envelope, message: Contract, held: HeldLease) -> None:
+    def carry_out_here(self, held: HeldLease, settle: Settle) -> None:
+        """Work under a lease that came with the dispatch, and hand the answer to its taker in the taker's transaction."""
+        with self._leases.ending(held):
+            if not held.lost.is_set():
+                self._work(held, partial(self._hand_over, settle))
+
+    def _work(self, held: HeldLease, commit: Callable[[Answer, HeldLease], object]) -> None:
+        envelope = held.envelope
         try:
-            answer = self._answer(envelope, message, held)
+            answer = self._answer(envelope, envelope.message(), held)
             if answer is not None and not held.lost.is_set():
-                durable = self._unsafe(message)
                 what = f"the answer to {envelope.message_id}"
-                through_outages(lambda: self._commit(answer, held, durable), held.lost, what)
+                through_outages(lambda: commit(answer, held), held.lost, what)
         except Exception:
             logger.exception("attempt %d of %s failed: %s", envelope.attempt, envelope.type, envelope.message_id)
 
@@ -131,17 +140,26 @@ class Worker:
             lambda: handler(envelope, message, held), held.lost, f"{envelope.type} {envelope.message_id}"
         )
 
-    def _commit(self, answer: Answer, held: HeldLease, durable: bool) -> None:
+    def _hand_over(self, settle: Settle, answer: Answer, held: HeldLease) -> None:
+        try:
+            settle(held.envelope.follow(answer.message, attempt=held.envelope.attempt), held.settle)
+        except OUTAGES:
+            raise
+        except Exception:
+            # Its taker failed, not the work: the queue brings the answer again, and counts the failures.
+            logger.exception("the answer to %s goes through the queue", held.envelope.message_id)
+            self._commit(answer, held)
+
+    def _commit(self, answer: Answer, held: HeldLease) -> None:
         # Not waiting for the disk is safe where the work may be done again. The planner's durable commit of what it
         # makes of this answer comes later in the same log, so a crash that forgets the answer finds either nothing of
         # the planner's, and the work is done again, or a message that the planner takes with or without our row.
         envelope = held.envelope.follow(answer.message, attempt=held.envelope.attempt)
 
         def commit(uow: UnitOfWork) -> None:
-            if held.answer(uow, envelope) and answer.also is not None:
-                answer.also(uow)
+            held.answer(uow, envelope)
 
-        retrying(self._database, commit, durable=durable)
+        retrying(self._database, commit, durable=self._unsafe(held.envelope.message()))
 
 
 def _wrapped(handler: WorkHandler, middleware: tuple[Layer, ...]) -> WorkHandler:

@@ -17,6 +17,11 @@ class _TextDumper(StrDumper):
         return super().dump(obj if obj.isascii() and "\x00" not in obj else storable(obj))
 
 
+def storable_json(wire: str) -> str:
+    """Encoded JSON for a jsonb column."""
+    return _dumps(json.loads(wire)).decode() if "\\u0000" in wire else wire
+
+
 def _dumps(value: Any) -> bytes:
     try:
         wire = _encode(value)

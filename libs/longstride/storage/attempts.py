@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
 
+from longstride.storage.adaptation import storable_json
 from longstride.storage.columns import columns
 from longstride.storage.transaction import Transaction
 
@@ -74,7 +75,12 @@ class OverdueAttempt:
 
 _DISPATCH = """
     INSERT INTO attempts (task_id, step, phase, attempt, status, message_id, command)
-    VALUES (%s, %s, %s, %s, 'dispatched', %s, %s)"""
+    VALUES (%s, %s, %s, %s, 'dispatched', %s, %s::jsonb)"""
+_DISPATCH_LEASED = """
+    INSERT INTO attempts (task_id, step, phase, attempt, status, message_id, command,
+        owner, generation, leased_at, lease_expires_at)
+    VALUES (%s, %s, %s, %s, 'leased', %s, %s::jsonb, %s, 1, clock_timestamp(), clock_timestamp() + make_interval(secs => %s))
+    RETURNING task_id, step, phase, attempt, owner, generation, lease_expires_at"""
 _LAST = "SELECT coalesce(max(attempt), 0) FROM attempts WHERE task_id = %s AND step = %s AND phase = %s"
 _CLAIM = """
     UPDATE attempts SET status = 'leased', owner = %(owner)s, generation = generation + 1,
@@ -95,6 +101,7 @@ _RENEW_ALL = """
         AND a.status = 'leased' AND a.owner = l.owner AND a.generation = l.generation
     RETURNING a.task_id, a.step, a.phase, a.attempt"""
 _ANSWER = f"UPDATE attempts SET status = 'answered', answer = %(answer)s, answered_at = clock_timestamp() WHERE {_MINE}"
+_SETTLE_MINE = f"UPDATE attempts SET status = 'settled', command = NULL, answer = NULL WHERE {_MINE} RETURNING TRUE"
 _RELEASE = f"""
     UPDATE attempts SET status = 'dispatched', owner = NULL, lease_expires_at = NULL, dispatched_at = clock_timestamp()
     WHERE {_MINE} RETURNING command"""
@@ -124,14 +131,41 @@ class Attempts:
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
+        self._closed: set[tuple[str, int, str]] = set()
 
-    def dispatch(self, task_id: str, step: int, phase: Phase, attempt: int, message_id: str, command: Json) -> None:
-        """Record that a command goes out; ``command`` is its envelope.
+    def dispatch(self, task_id: str, step: int, phase: Phase, attempt: int, message_id: str, command: str) -> None:
+        """Record that a command goes out; ``command`` is its encoded envelope.
 
         Raises:
             AlreadyExists: this attempt, or one of this message, was dispatched; at the latest at the commit.
         """
-        self._transaction.later(_DISPATCH, (task_id, step, phase, attempt, message_id, Jsonb(command)))
+        self._transaction.later(_DISPATCH, (task_id, step, phase, attempt, message_id, storable_json(command)))
+
+    def dispatch_leased(
+        self,
+        task_id: str,
+        step: int,
+        phase: Phase,
+        attempt: int,
+        message_id: str,
+        command: str,
+        owner: str,
+        ttl_s: float,
+    ) -> Callable[[], Lease]:
+        """``dispatch`` and ``take`` at once, for a worker in the process ``owner``; the lease comes with the commit.
+
+        Raises:
+            AlreadyExists: as ``dispatch`` does.
+        """
+        row = (task_id, step, phase, attempt, message_id, storable_json(command), owner, ttl_s)
+        lease = self._transaction.promise(Lease, _DISPATCH_LEASED, row)
+
+        def granted() -> Lease:
+            found = lease()
+            assert found is not None, "an INSERT that did not fail returns its row"
+            return found
+
+        return granted
 
     def last(self, task_id: str, step: int, phase: Phase) -> int:
         """The number of the latest attempt; 0 when there was none."""
@@ -174,6 +208,15 @@ class Attempts:
         """Record the answer's envelope; ``False``: fenced, throw the answer away."""
         return self._transaction.count(_ANSWER, {**_identity(lease), "answer": Jsonb(answer)}) == 1
 
+    def settle_mine(self, lease: Lease) -> Callable[[], bool]:
+        """Close the attempt in the transaction that makes something of its answer, which is thus never recorded.
+
+        The result is waited for when it is asked for. ``False``: fenced, throw the answer away.
+        """
+        self._closed.add((lease.task_id, lease.step, lease.phase))
+        settled = self._transaction.promise(bool, _SETTLE_MINE, _identity(lease))
+        return lambda: settled() is not None
+
     def release(self, lease: Lease) -> Json | None:
         """Give the lease back unused, for another to take at once; returns the command to publish again.
 
@@ -184,6 +227,8 @@ class Attempts:
 
     def settle(self, task_id: str, step: int, phase: Phase) -> None:
         """The planner has the answer: close every attempt of this phase and drop what it carried."""
+        if (task_id, step, phase) in self._closed:
+            return  # ``settle_mine`` did; those before it were lost when it was dispatched
         self._transaction.later(_SETTLE, (task_id, step, phase))
 
     def abandon(self, task_id: str) -> None:

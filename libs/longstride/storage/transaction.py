@@ -36,6 +36,8 @@ class Transaction:
     def __init__(self, connection: "Connection[Any]", pipeline: Pipeline, durable: bool) -> None:
         """Begins, with the first statement that is sent."""
         self._connection = connection
+        self._writer = connection.cursor()
+        """For what nobody reads: making a cursor costs more than a statement."""
         self._pipeline = pipeline
         self._watch = _Watch()
         self.later("BEGIN")
@@ -45,7 +47,7 @@ class Transaction:
     def later(self, sql: LiteralString, params: Params = ()) -> None:
         """Queue a write whose result nobody reads."""
         with self._watch:
-            self._connection.execute(sql, params)
+            self._writer.execute(sql, params)
 
     def many(self, sql: LiteralString, rows: Iterable[Params]) -> None:
         """Queue the same write for each of ``rows``."""
