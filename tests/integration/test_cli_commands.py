@@ -188,6 +188,18 @@ def test_tasks_lists_the_newest_first(world: World) -> None:
     assert "Add up amount." in table
 
 
+def test_what_nothing_checked_is_said_so_and_stays_a_success_for_programs(world: World) -> None:
+    handed_in = ActionExecuted(step=1, observation=Observation(status="ok", text="submitted"))
+    task = world.finished((Action(tool="submit", arguments={"answer": "3"}), handed_in))
+    assert "submitted, nothing checked" in world.longstride("tasks")[1]
+    page = world.longstride("show", task)[1].splitlines()
+    assert page[0] == f"{task}  submitted, nothing checked"
+    assert "     ○ submitted, nothing checked · answer 3" in page
+    code, watched, _ = world.longstride("watch", task)
+    assert (code, "○ submitted, nothing checked" in watched, "succeeded" in watched) == (0, True, False)
+    assert json.loads(world.longstride("tasks", "--json")[1])[0]["status"] == "succeeded"
+
+
 def test_show_has_steps_budget_and_trace_id(world: World) -> None:
     task = world.finished()
     document = json.loads(world.longstride("show", task, "--json")[1])

@@ -74,6 +74,33 @@ def test_each_step_shows_plan_action_observation_check_tokens_and_time() -> None
     ]
 
 
+def test_a_task_that_nothing_checked_is_not_shown_as_a_success() -> None:
+    task = Rehearsal("Count.").start().propose("submit", answer="7").observe("submitted")
+    assert "     ○ submitted, nothing checked · answer 7" in shown(task).splitlines()
+    coloured = shown(task, terminal=True)
+    assert "\x1b[1;33m○ submitted, nothing checked" in coloured
+    assert "succeeded" not in coloured
+
+
+def test_a_failing_check_shows_a_cross_and_which_failed() -> None:
+    results = (
+        CheckResult(name="number", passed=False, score=0, detail="expected 3, got 4"),
+        CheckResult(name="tests", passed=True, score=1),
+    )
+    task = Rehearsal(TASK).start().propose("submit", answer="4").observe("1 of 2 checks passed", checks=results)
+    lines = [line.rstrip() for line in shown(task).splitlines()]
+    assert any(line.startswith("     ✗ failed        1 of 2 checks passed; number failed") for line in lines)
+    assert "       check         ✗ number expected 3, got 4" in lines
+    assert "       check         ✓ tests passed" in lines
+    assert not any(line.startswith("     ✓") for line in lines)
+
+
+def test_a_check_that_could_not_run_is_told_apart() -> None:
+    result = CheckResult(name="tests", passed=False, score=0, error="pytest is not installed")
+    task = Rehearsal(TASK).start().propose("submit", answer="4").observe("0 of 1 checks passed", checks=(result,))
+    assert "✗ failed        0 of 1 checks passed; tests could not run" in shown(task)
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert max(map(len, shown(corrected(), width=width).splitlines())) <= width

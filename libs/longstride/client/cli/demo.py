@@ -16,7 +16,6 @@ from longstride.client.cli import exit_codes
 from longstride.client.cli.doctor import row
 from longstride.client.cli.follow import follow
 from longstride.client.cli.options import JsonLines
-from longstride.client.cli.tasks import STYLES
 from longstride.client.cli.trace import draw, spans_of
 from longstride.client.connect import Deployment
 from longstride.client.demo import EXAMPLES, DemoTask, load
@@ -28,6 +27,7 @@ from longstride.client.screen import units
 from longstride.client.screen.console import cell, err, say, show
 from longstride.client.screen.program import program, relative
 from longstride.client.screen.table import table
+from longstride.client.screen.verdict import verdict
 from longstride.client.settings import ClientSettings
 from longstride.client.settings import load as load_settings
 from longstride.client.step_view import history
@@ -182,7 +182,7 @@ def _outcomes(heads: list[TaskHead], ends: list[TaskEnded]) -> Table:
         took = (head.ended_at - head.created_at).total_seconds() if head.ended_at and head.created_at else None
         grid.add_row(
             Text(units.short(head.id), "name"),
-            Text(end.outcome, STYLES[end.outcome]),
+            Text(*verdict(end.outcome, end.reason)),
             cell(end.answer, most=20),
             units.reward(end.reward),
             str(end.steps),

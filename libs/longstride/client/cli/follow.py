@@ -15,6 +15,7 @@ from longstride.client.screen import units
 from longstride.client.screen.console import out, say, show, show_json_line
 from longstride.client.screen.live import LiveView
 from longstride.client.screen.program import program
+from longstride.client.screen.verdict import verdict
 from longstride.contracts.v1.events import TaskEnded
 
 
@@ -50,10 +51,13 @@ def wait(handles: Sequence[TaskHandle], *, json: bool) -> list[TaskEnded]:
         if json:
             show_json_line(shown)
         else:
-            show(
-                f"{handle.task_id}  {end.outcome}: {end.reason}  answer {end.answer}  reward {units.reward(end.reward)}"
-            )
+            show(f"{handle.task_id}  {_ending(end)}  answer {end.answer}  reward {units.reward(end.reward)}")
     return ends
+
+
+def _ending(end: TaskEnded) -> str:
+    found = verdict(end.outcome, end.reason)
+    return found.text if found.unchecked else f"{found.text}: {end.reason}"
 
 
 def detach(task_ids: Sequence[str]) -> NoReturn:

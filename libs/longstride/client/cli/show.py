@@ -19,6 +19,7 @@ from longstride.client.screen.console import out, say, show, show_json
 from longstride.client.screen.safe import one_line, safe
 from longstride.client.screen.step_lines import StepLines
 from longstride.client.screen.symbols import symbols
+from longstride.client.screen.verdict import verdict
 from longstride.client.step_view import History, StepView, history
 from longstride.storage.tasks import TaskHead
 
@@ -82,7 +83,9 @@ def whole_observation(deployment: Deployment, step: StepView) -> str | None:
 
 
 def _page(deployment: Deployment, head: TaskHead, state: Task, past: History) -> Iterator[Any]:
-    yield Text.assemble((head.id, "name"), "  ", (head.status, "strong"), (f"  {head.reason or state.phase}", "faint"))
+    found = verdict(head.status, head.reason)
+    more = "" if found.unchecked else f"  {head.reason or state.phase}"
+    yield Text.assemble((head.id, "name"), "  ", (found.text, f"{found.style} bold".strip()), (more, "faint"))
     yield Text(safe(state.submit.instruction), "strong")
     yield Text()
     lines = _lines()

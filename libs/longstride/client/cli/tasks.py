@@ -13,10 +13,10 @@ from longstride.client.errors import UsageProblem
 from longstride.client.screen import units
 from longstride.client.screen.console import cell, say, show, show_json
 from longstride.client.screen.table import table
+from longstride.client.screen.verdict import verdict
 from longstride.storage.tasks import TaskHead
 
 STATUSES = ("queued", "running", "parked", "succeeded", "failed", "cancelled")
-STYLES = {"succeeded": "good", "failed": "bad", "cancelled": "mend", "parked": "mend", "running": "name"}
 
 
 def tasks(
@@ -52,7 +52,7 @@ def listing(heads: list[TaskHead]) -> Table:
     for head in heads:
         grid.add_row(
             Text(units.short(head.id), "name"),
-            Text(head.status, STYLES.get(head.status, "")),
+            Text(*verdict(head.status, head.reason)),
             units.reward(head.reward),
             str(head.steps),
             f"{head.input_tokens + head.output_tokens:,}",

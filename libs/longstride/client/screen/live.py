@@ -16,6 +16,7 @@ from longstride.client.screen.console import out
 from longstride.client.screen.safe import one_line
 from longstride.client.screen.step_lines import StepLines
 from longstride.client.screen.symbols import symbols
+from longstride.client.screen.verdict import verdict
 from longstride.client.step_view import History, StepView
 from longstride.contracts.v1.commands import SubmitTask
 
@@ -155,9 +156,9 @@ class LiveView:
             case e.SubtaskStarted():
                 yield self._lines.note("started", units.short(event.task_id), "faint")
             case e.SubtaskEnded():
-                style = "good" if event.outcome == "succeeded" else "bad"
-                told = f"{units.short(event.task_id)}  {event.outcome}  {event.answer or event.reason}"
-                yield self._lines.note("ended", told, style)
+                found = verdict(event.outcome, event.reason)
+                told = f"{units.short(event.task_id)}  {found.text}  {event.answer or event.reason}"
+                yield self._lines.note("ended", told, found.style)
             case e.Nudged():
                 yield self._lines.note("nudge", event.text, "mend")
             case e.MessageReceived():

@@ -1,7 +1,7 @@
 """A step as lines of text: what was done, what came of it, and what both took."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -12,6 +12,7 @@ from longstride.agent.reflect import RAISED
 from longstride.client.screen import units
 from longstride.client.screen.safe import one_line
 from longstride.client.screen.symbols import Symbols
+from longstride.client.screen.verdict import verdict
 from longstride.client.step_view import StepView
 from longstride.contracts.v1.action import Action, CheckResult, Observation
 from longstride.contracts.v1.events import TaskEnded
@@ -77,10 +78,10 @@ class StepLines:
         """The action's result, its checks, and what the planner read in them."""
         seen = step.observation
         assert seen is not None, "only shown once observed"
-        good = seen.status == "ok"
+        good = seen.status == "ok" and all(check.passed for check in step.checks)
         mark, style = (self.marks.good, "good") if good else (self.marks.bad, "bad")
-        label = seen.status + (f" exit {seen.exit_code}" if seen.exit_code and not good else "")
-        yield self._result(mark, style, label, gist(seen), units.seconds(step.tool_s))
+        text = gist(seen) if good or not step.checks else tally(step.checks)
+        yield self._result(mark, style, "ok" if good else _failure(seen), text, units.seconds(step.tool_s))
         yield from (self.check(result) for result in step.checks)
         if step.reflection and not step.checks:
             yield self._note(self.marks.hint, step.reflection, "mend")
@@ -109,18 +110,37 @@ class StepLines:
 
     def ended(self, end: Ended | TaskEnded, answer: str | None, spent: str = "") -> Iterator[Text]:
         """How the task ended, and what it took."""
-        style = {"succeeded": "good", "failed": "bad"}.get(end.outcome, "mend")
-        mark = self.marks.good if end.outcome == "succeeded" else self.marks.bad
-        line = Text.assemble(" " * 5, (f"{mark} {end.outcome:<{TOOL}} ", f"{style}.end"))
-        told = [end.reason.replace("_", " ")]
+        found = verdict(end.outcome, end.reason)
+        mark = self.marks.open if found.unchecked else self.marks.good if found.style == "good" else self.marks.bad
+        line = Text.assemble(" " * 5, (f"{mark} {found.text:<{TOOL}} ", f"{found.style}.end"))
+        told = [] if found.unchecked else [end.reason.replace("_", " ")]
         told += [f"answer {_cut(answer)}"] if answer else []
         told += [f"reward {units.reward(end.reward)}"] if end.reward is not None else []
-        line.append(f" {self.marks.dot} ".join(told))
+        told = ["", *told] if found.unchecked and told else told
+        line.append(f" {self.marks.dot} ".join(told).removeprefix(" "))
         yield line
         if end.detail and end.outcome != "succeeded":
-            yield self._note("", end.detail, style)
+            yield self._note("", end.detail, found.style)
         if spent:
             yield self._note("", spent, "faint")
+
+
+def _failure(seen: Observation) -> str:
+    """Of an action, or of the checks of a submission that was itself in order."""
+    if seen.status == "ok":
+        return "failed"
+    return seen.status + (f" exit {seen.exit_code}" if seen.exit_code else "")
+
+
+def tally(checks: Sequence[CheckResult]) -> str:
+    """How many passed, and which did not."""
+    told = [f"{sum(check.passed for check in checks)} of {len(checks)} checks passed"]
+    for word, names in (
+        ("failed", [check.name for check in checks if not check.passed and not check.error]),
+        ("could not run", [check.name for check in checks if check.error]),
+    ):
+        told += [f"{', '.join(names)} {word}"] if names else []
+    return "; ".join(told)
 
 
 def _cut(answer: str) -> str:

@@ -9,6 +9,7 @@ class Symbols:
 
     good: str = "✓"
     bad: str = "✗"
+    open: str = "○"
     wait: str = "‖"
     step: str = "·"
     mend: str = "↻"
@@ -17,13 +18,13 @@ class Symbols:
     dot: str = "·"
 
 
-ASCII = Symbols(good="+", bad="x", wait="=", step="-", mend="~", hint=">", task=">", dot="|")
+ASCII = Symbols(good="+", bad="x", open="o", wait="=", step="-", mend="~", hint=">", task=">", dot="|")
 
 
 def symbols(encoding: str) -> Symbols:
     """The marks that ``encoding`` can carry."""
     try:
-        "✓✗↻↳…".encode(encoding)
+        "✓✗○↻↳…".encode(encoding)
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return Symbols()
