@@ -6,8 +6,10 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """A termination ends the run as Ctrl-C does: fixtures stop what they started."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """A termination ends the run as Ctrl-C does: fixtures stop what they started. And Ctrl-C reaches what tests start:
+    a shell starts its background jobs deaf to it, and they would inherit that."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
