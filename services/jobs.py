@@ -20,6 +20,7 @@ from longstride.storage.database import Database
 from longstride.storage.errors import StorageError
 from services.connections import Connections
 from services.host import Host, check, open_host, refuse
+from services.job_health import JobHealth
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ def run_jobs(
     try:
         connections = Connections()
         host = open_host(service, connections)
+        worker = _worker(service, slots, connections, make)
+        JobHealth(worker, slots).register(host.telemetry.health)
         check(host)
         prepare(host)
         host.backbone.close()
@@ -89,15 +92,17 @@ def run_jobs(
         return refuse(f"settings: {explain(error)}")
     except (StorageError, MessagingError) as error:
         return refuse(str(error))
+    return worker.run()
+
+
+def _worker(service: Service, slots: int, connections: Connections, make: Callable[[Host], Jobs]) -> JobWorker:
     queues = [queue_name(row) for row in rows_for(service)]
     settings = JobSettings(connections.amqp_url.get_secret_value(), queues=queues, slots=slots)
-    return JobWorker(settings, lambda: _child(service, connections, make), _forfeit(connections)).run()
+    return JobWorker(settings, lambda: _child(service, connections, make), _forfeit(connections))
 
 
 def _child(service: str, connections: Connections, make: Callable[[Host], Jobs]) -> Child:
-    # The parent has the port; a child that wanted it too would not start.
-    settings = TelemetrySettings(metrics_port=None)
-    host = open_host(service, connections, pool_size=CHILD_POOL, settings=settings)
+    host = open_host(service, connections, pool_size=CHILD_POOL, settings=TelemetrySettings().for_child())
     return Child(host, make(host))
 
 

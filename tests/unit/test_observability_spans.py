@@ -497,3 +497,21 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     settings = TelemetrySettings()
     assert str(settings.otlp_endpoint) == "http://collector:4318/"
     assert (settings.log_level, settings.metrics_port, settings.capture_content) == ("DEBUG", None, False)
+
+
+@pytest.mark.parametrize(
+    ("port", "exporter", "endpoint", "pushes"),
+    [
+        (9464, "none", "http://collector:4318", True),
+        (9464, "none", None, False),
+        (None, "none", "http://collector:4318", False),
+        (None, "otlp", "http://collector:4318", True),
+    ],
+    ids=["read by Prometheus", "no receiver", "not wanted", "pushed anyway"],
+)
+def test_a_child_has_no_port_and_pushes_what_nobody_reads(
+    port: int | None, exporter: str, endpoint: str | None, pushes: bool
+) -> None:
+    settings = TelemetrySettings(metrics_port=port, metrics_exporter=exporter, otlp_endpoint=endpoint).for_child()
+    assert settings.metrics_port is None
+    assert bool(settings.otlp_url("metrics")) == pushes

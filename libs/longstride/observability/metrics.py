@@ -1,4 +1,7 @@
-"""What the services count. Each number is recorded once, by the process that commits what it counts, so never in a forked child."""
+"""What the services count. Each number is recorded once, by the process that commits or handles what it counts.
+
+The children of a job service have instruments of their own, and push them under a ``service.instance.id`` of their own.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -26,7 +26,7 @@ class TelemetrySettings(BaseSettings):
     metrics_exporter: Annotated[
         Signal, Field(validation_alias=AliasChoices("metrics_exporter", "OTEL_METRICS_EXPORTER"))
     ] = "otlp"
-    """``none`` where Prometheus reads ``/metrics``: else it would count everything twice."""
+    """``none`` where Prometheus reads ``/metrics``: else it would count everything twice. See ``for_child``."""
     logs_exporter: Annotated[Signal, Field(validation_alias=AliasChoices("logs_exporter", "OTEL_LOGS_EXPORTER"))] = (
         "otlp"
     )
@@ -53,6 +53,13 @@ class TelemetrySettings(BaseSettings):
         """The receiver's base URL for a signal; ``None``: it is not sent."""
         wanted = {"traces": self.traces_exporter, "metrics": self.metrics_exporter, "logs": self.logs_exporter}[signal]
         return str(self.otlp_endpoint).rstrip("/") if self.otlp_endpoint and wanted == "otlp" else None
+
+    def for_child(self) -> "TelemetrySettings":
+        """The settings of a child that carries out jobs: the port is its parent's, so that nobody reads the child's metrics;
+        it pushes them itself where there is a receiver, also when ``none`` says that Prometheus reads the parent's."""
+        read = self.metrics_port is not None
+        pushed: Signal = "otlp" if read else self.metrics_exporter
+        return self.model_copy(update={"metrics_port": None, "metrics_exporter": pushed})
 
     @field_validator("otlp_endpoint", "metrics_port", mode="before")
     @classmethod
