@@ -430,7 +430,9 @@ def test_an_update_with_nothing_to_learn_from_says_so(world: World) -> None:
     assert (code, "no published version" in err) == (1, True)
     published(world)
     code, _, err = world.longstride("policy", "update", "builtin")
-    assert (code, "0 groups with a signal, 1 wanted" in err) == (1, True)
+    assert (code, "0 groups with a signal, 1 wanted" in err, "--group 8" in err) == (1, True, True)
+    code, _, err = world.longstride("policy", "update", "--timeout", "5")
+    assert (code, "--timeout is for --wait" in err) == (2, True)
 
 
 def test_an_export_of_what_is_no_manifest_is_refused(world: World) -> None:
