@@ -14,7 +14,7 @@ from longstride.client.errors import UsageProblem
 from longstride.client.port import DEFAULT_TENANT
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show, show_json
-from longstride.client.step_view import history
+from longstride.client.step_view import History, history
 from longstride.contracts.envelope import explain
 from longstride.contracts.model import Contract
 from longstride.contracts.v1.commands import ApproveAction, CancelTask, MessageTask, PauseTask, ResumeTask
@@ -90,10 +90,10 @@ def approve(
     """
 
     def decide(deployment: Deployment, head: TaskHead) -> ApproveAction:
-        waiting = history(event for _, event in deployment.reader.events(head.id)).last
+        past = history(event for _, event in deployment.reader.events(head.id))
+        waiting = past.last
         if waiting is None or waiting.status != "waiting" or step not in (None, waiting.number):
-            which = f"step {step}" if step else "no step"
-            raise UsageProblem(f"{which} of {units.short(head.id)} does not wait for approval")
+            raise UsageProblem(undecidable(head, past, step))
         return _valid(ApproveAction, step=waiting.number, approved=not deny, reason=reason or "", by=getpass.getuser())
 
     with connect(say) as deployment:
@@ -101,6 +101,18 @@ def approve(
         command = decide(deployment, head)
         deployment.client.send(command, head.id, tenant=head.tenant)
         _report(_settled(deployment, head, lambda now: now.version > head.version), command, json)
+
+
+def undecidable(head: TaskHead, past: History, number: int | None) -> str:
+    """Why there is nothing to decide: what was decided already, and what waits instead."""
+    name, last = units.short(head.id), past.last
+    decided = [step for step in past.steps.values() if step.decision and number in (None, step.number)]
+    done = f"step {decided[-1].number} was {decided[-1].decision}" if decided else ""
+    if last and last.status == "waiting":
+        return f"{done or f'step {number} does not wait for approval'}; step {last.number} of {name} does wait"
+    if head.ended_at is not None:
+        return "; ".join(filter(None, (f"{name} has ended: {head.status}", done)))
+    return "; ".join(filter(None, (f"nothing of {name} waits for approval", done)))
 
 
 def _valid(model: type[M], **fields: object) -> M:
