@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from longstride.client.application import application
 from longstride.client.errors import ClientError
-from longstride.client.main import application
 from longstride.client.screen import console
 from longstride.contracts.artifact import NamedArtifact
 from longstride.contracts.v1.action import Action, CheckResult, Observation
