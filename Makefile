@@ -10,6 +10,8 @@ PY := $(VENV)/bin/python
 STACK := .stack
 TESTS ?= $(wildcard tests/unit tests/contracts tests/integration tests/e2e)
 PYTEST_ARGS ?=
+# The virtual environment is ours, whoever runs make.
+export PIP_ROOT_USER_ACTION := ignore
 
 .PHONY: help
 help: ## Print this list
