@@ -55,6 +55,10 @@ class UnitOfWork:
         """Send what is queued and wait, so that its conflicts are raised here rather than at the commit."""
         self._transaction.flush()
 
+    def committing(self) -> None:
+        """For ``Database.begin``: the commit comes next. What others queue behind is written now, to be locked no longer."""
+        self.audit.write()
+
     def committed(self) -> None:
         """For ``Database.begin``: the commit is done."""
         for callback in self._after_commit:
