@@ -17,8 +17,7 @@ def mark(happened: Iterable[e.TaskEvent]) -> None:
             with span(names.PLAN, attributes={names.STEP: getattr(event, "step", None)}):
                 pass
         if isinstance(event, e.ActionObserved) and event.observation.status == "denied":
-            attributes = {names.STEP: event.step, names.REASON: event.observation.text[:REASON]}
-            add_event(names.DENIED, attributes)
+            add_event(names.DENIED, {names.STEP: event.step, names.REASON: event.observation.text[:REASON]})
         if isinstance(event, e.ActionObserved) and event.reflection:
             with span(names.REFLECT, attributes={names.STEP: event.step}):
                 pass
