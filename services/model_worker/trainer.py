@@ -102,5 +102,5 @@ class PolicyTrainer:
 
 
 def jobs(trainer: PolicyTrainer) -> dict[str, PlainJob]:
-    """The trainer's rows of the flow."""
+    """The trainer's row of the flow."""
     return {"update_policy": trainer.update_policy}

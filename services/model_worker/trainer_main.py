@@ -12,15 +12,18 @@ from longstride.observability.middleware import processing
 from longstride.observability.propagation import stamped
 from services.host import Host
 from services.jobs import Jobs, run_jobs
+from services.model_worker import sweeper, trainer
 from services.model_worker.shipped import publish_shipped
-from services.model_worker.trainer import PolicyTrainer, jobs
+from services.model_worker.sweeper import Sweeper
+from services.model_worker.trainer import PolicyTrainer
 
 
 def make(host: Host) -> Jobs:
-    """What the trainer's process carries out: one update at a time."""
+    """What the trainer's process carries out, one at a time: updates, and sweeps."""
     backbone = host.backbone
     weights = host.connections.state_dir / "training"
-    table = jobs(PolicyTrainer(backbone.database, host.artifacts, backbone.outbox, weights))
+    updates = trainer.jobs(PolicyTrainer(backbone.database, host.artifacts, backbone.outbox, weights))
+    table = {**updates, **sweeper.jobs(Sweeper(backbone.database, host.artifacts))}
     check_handlers("trainer", table)
     plain = {name: _observed(host, job) for name, job in table.items()}
     return Jobs(Worker({}, backbone.leases, backbone.database), plain)

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
 
 from longstride.messaging.dispatch import Dispatcher
 from longstride.messaging.handling import check_handlers
@@ -11,7 +10,7 @@ from longstride.observability.middleware import handler_spans
 from services.host import Host, Serving, run
 from services.telemetry.handlers import Recorder, handlers
 from services.telemetry.settings import RecorderSettings
-from services.telemetry.sweeps import Sweeps
+from services.telemetry.sweeps import schedule_sweeps
 from services.telemetry.vitals import Vitals
 
 
@@ -23,11 +22,10 @@ def parts(host: Host) -> Sequence[Part]:
     check_handlers("telemetry", table)
     spans = handler_spans(host.telemetry, "telemetry")
     dispatcher = Dispatcher("telemetry", table, backbone.database, backbone.outbox, middleware=[spans])
-    orphans, kept = timedelta(hours=settings.orphans_after_h), timedelta(days=settings.keep_spans_days)
+    schedule_sweeps(backbone.database, settings)
     return [
         *host.watched(Serving(backbone.bus, "longstride.telemetry", dispatcher, slots=settings.slots)),
         Vitals(backbone.database, host.telemetry.metrics),
-        Sweeps(backbone.database, host.artifacts, orphans, kept),
     ]
 
 

@@ -1,32 +1,17 @@
-"""Periodic sweeps: objects that nothing refers to, and spans that are old."""
+"""When the sweeps are due: a schedule in PostgreSQL, one for all processes. The trainer's job process carries them out."""
 
-import logging
-from datetime import timedelta
-
-from longstride.messaging.loop import Loop
-from longstride.storage.artifacts import ArtifactStore
+from longstride.contracts.envelope import seal
+from longstride.contracts.v1.commands import Sweep
+from longstride.messaging.timers import set_schedule
 from longstride.storage.database import Database
-from longstride.storage.orphans import collect_orphans
+from services.telemetry.settings import RecorderSettings
 
-logger = logging.getLogger(__name__)
-
+KEY = "sweep"
 EVERY_S = 3600.0
 
 
-class Sweeps(Loop):
-    """Removes what nobody can want any more. Several at once agree: each removal is checked again when it is made."""
-
-    def __init__(
-        self, database: Database, artifacts: ArtifactStore, orphans_after: timedelta, keep_spans: timedelta
-    ) -> None:
-        super().__init__("sweeps", self._sweep, EVERY_S)
-        self._database = database
-        self._artifacts = artifacts
-        self._orphans_after = orphans_after
-        self._keep_spans = keep_spans
-
-    def _sweep(self) -> None:
-        collected = collect_orphans(self._artifacts, self._database, self._orphans_after)
-        with self._database.begin() as uow:
-            spans = uow.spans.prune(self._keep_spans)
-        logger.info("swept: %s, %d spans", collected, spans)
+def schedule_sweeps(database: Database, settings: RecorderSettings) -> None:
+    """Have them made, by these settings from now on."""
+    sweep = Sweep(orphans_after_s=settings.orphans_after_h * 3600, keep_spans_s=settings.keep_spans_days * 86_400)
+    with database.begin() as uow:
+        set_schedule(uow, KEY, seal(sweep), EVERY_S)

@@ -71,5 +71,5 @@ def left(deployment: Deployment, task_id: str) -> dict[str, object]:
             "outbox": uow.outbox.backlog().count,
             "trajectories": int(uow.trajectories.get(task_id) is not None),
             "dead letters": len(uow.dead_letters.list()),
-            "deadline": uow.timers.next_in_s(),
+            "deadline": uow.timers.next_in_s("deadline:"),
         }

@@ -55,6 +55,10 @@ def test_the_readmes_program_gets_its_answer(deployment: Deployment, tmp_path: P
 
 
 UNSOUND = {
+    "inputs that clash": (
+        {"inputs": [{"path": "a", "text": "1"}, {"path": "a/b", "text": "2"}]},
+        "inputs: 'a' would be a file and the folder of 'a/b'",
+    ),
     "an unknown tool": ({"tools": ["shell", "fly"]}, "there is no tool 'fly'; the tools are shell, python, "),
 }
 

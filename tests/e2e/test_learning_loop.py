@@ -1,5 +1,8 @@
 """The loop closes: rollouts are rewarded, an update trains on them, and its version answers the next call without a restart."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,8 +66,7 @@ def test_an_update_from_rollouts_is_served_without_a_restart(
     school.ended(*task_ids, timeout_s=300)
     eventually(lambda: _recorded(school, task_ids), 30)
     base = _latest(school)
-    batch = _ask(school, bucket)
-    eventually(lambda: _latest(school) == base + 1, 180)
+    batch = _updated(school, base)
     with school.database.begin() as uow:
         behind = uow.training_ledger.trained_into("builtin", base + 1) or eventually(
             lambda: _ledger(school, base + 1), 30
@@ -75,7 +77,8 @@ def test_an_update_from_rollouts_is_served_without_a_restart(
     assert set(behind) <= set(task_ids)
     assert len(behind) >= 2
     eventually(lambda: _serves(school, base + 1), 60)
-    assert 0 < _loads(module_database_url)[base + 1]["attributes"][names.PROBE_GAP] < 1e-3
+    loaded = eventually(lambda: _loads(module_database_url).get(base + 1), 30)
+    assert 0 < loaded["attributes"][names.PROBE_GAP] < 1e-3
     with pytest.raises(NothingToTrain):
         _ask(school, bucket)
     _publish_spoiled(school, bucket, base + 2, tmp_path)
@@ -85,6 +88,23 @@ def test_an_update_from_rollouts_is_served_without_a_restart(
     )
     assert _serves(school, base + 1)
     assert eventually(lambda: _loads(module_database_url).get(base + 2), 30)["status"] == "error"
+
+
+def _updated(school: Deployment, base: int) -> str:
+    """By the command line, which waits for the version; returns the batch."""
+    told = subprocess.run(
+        [sys.executable, "-m", "longstride.client.main", "policy", "update", "--wait", "--timeout", "180", "--json"],
+        cwd=school.folder,
+        env=school.environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert told.returncode == 0, told.stderr
+    asked, published = map(json.loads, told.stdout.splitlines())
+    assert (asked["base_version"], published["version"], published["parent_version"]) == (base, base + 1, base)
+    assert published["batch_id"] == asked["batch_id"]
+    return str(asked["batch_id"])
 
 
 def _rollout(question: str, answer: float, group: str, seed: int) -> SubmitTask:

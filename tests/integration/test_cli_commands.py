@@ -1,5 +1,6 @@
 """The command line on a real database, with a real planner and scripted workers behind it."""
 
+import getpass
 import json
 import os
 import signal
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from longstride.client.application import application
 from longstride.client.errors import ClientError
-from longstride.client.main import application
 from longstride.client.screen import console
 from longstride.contracts.artifact import NamedArtifact
 from longstride.contracts.v1.action import Action, CheckResult, Observation
@@ -279,8 +280,31 @@ def test_approve_decides_the_action_that_waits(world: World) -> None:
         until(lambda: json.loads(world.longstride("show", task, "--json")[1])["phase"] == "awaiting_approval")
         first = json.loads(world.longstride("show", task, "--json")[1])["steps"][0]
         assert (first["status"], "not today" in first["decision"]) == ("denied", True)
+        code, _, err = world.longstride("approve", task, "--step", "1")
+        who = getpass.getuser()
+        told = f"step 1 was denied by {who}: not today; step 2 of {task[-8:]} does wait"
+        assert (code, told in err) == (2, True), err
         assert world.longstride("approve", task)[0] == 0
         until(lambda: json.loads(world.longstride("show", task, "--json")[1])["task"]["status"] == "succeeded")
+    code, _, err = world.longstride("approve", task)
+    assert (code, f"{task[-8:]} has ended: succeeded; step 2 was approved by {who}" in err) == (2, True), err
+
+
+def test_nothing_to_approve_is_said_plainly(world: World) -> None:
+    task = world.waiting()
+    code, _, err = world.longstride("approve", task)
+    assert (code, f"nothing of {task[-8:]} waits for approval" in err) == (2, True), err
+
+
+def test_a_denied_answer_is_not_shown_as_one(world: World) -> None:
+    with world.stack((Action(tool="submit", arguments={"answer": "42"}), None)):
+        task = world.longstride("submit", "x", "--approve", "always")[1].strip()
+        until(lambda: json.loads(world.longstride("show", task, "--json")[1])["phase"] == "awaiting_approval")
+        assert world.longstride("approve", task, "--deny")[0] == 0
+        assert world.longstride("cancel", task)[0] == 0
+        page = world.longstride("show", task)[1]
+    assert "cancelled" in page
+    assert "answer " not in page
 
 
 def test_fork_starts_from_a_past_step(world: World) -> None:
@@ -430,7 +454,9 @@ def test_an_update_with_nothing_to_learn_from_says_so(world: World) -> None:
     assert (code, "no published version" in err) == (1, True)
     published(world)
     code, _, err = world.longstride("policy", "update", "builtin")
-    assert (code, "0 groups with a signal, 1 wanted" in err) == (1, True)
+    assert (code, "0 groups with a signal, 1 wanted" in err, "--group 8" in err) == (1, True, True)
+    code, _, err = world.longstride("policy", "update", "--timeout", "5")
+    assert (code, "--timeout is for --wait" in err) == (2, True)
 
 
 def test_an_export_of_what_is_no_manifest_is_refused(world: World) -> None:

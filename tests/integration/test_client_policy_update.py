@@ -82,5 +82,5 @@ def test_a_version_that_cannot_be_served_is_an_error(database: Database, asked: 
 
 
 def test_patience_has_an_end(asked: PolicyUpdate) -> None:
-    with pytest.raises(NoAnswer, match="has not ended within 0.1 s; it goes on"):
+    with pytest.raises(NoAnswer, match=r"has not ended within 0\.1 s; it goes on"):
         asked.outcome(0.1)

@@ -12,9 +12,10 @@ from longstride.contracts.envelope import MAX_BYTES, Envelope, MessageError, dec
 from longstride.contracts.topology import DEAD_LETTER_QUEUE
 from longstride.contracts.v1.commands import CancelTask, RecordFeedback, SubmitTask
 from longstride.messaging.backbone import Backbone
-from longstride.messaging.dead_letters import CannotReplay, DeadLetterDrain, replay
+from longstride.messaging.dead_letters import CannotReplay, DeadLetterDrain, keep, replay
 from longstride.messaging.dispatch import Dispatcher
 from longstride.messaging.handling import DeliveryInfo
+from longstride.messaging.outbox import Outbox
 from longstride.messaging.outgoing import Outgoing
 from longstride.messaging.timers import Timers, set_timer
 from longstride.storage.dead_letters import DeadLetter
@@ -326,3 +327,12 @@ def test_a_timer_goes_off_once_in_many_processes(backbone: Backbone, running: Ex
     eventually(lambda: len(handler.seen) == 30)
     eventually(lambda: depth(backbone.bus, QUEUE) == 0)
     assert handler.times == 30
+
+
+def test_a_letter_to_a_process_that_is_gone_is_not_sent_for_ever(backbone: Backbone) -> None:
+    with backbone.database.begin() as uow:
+        letter_id = keep(uow, "longstride.engine.gone", b'{"type": "policy_published"}', "not served", {})
+    with backbone.database.begin() as uow:
+        replay(uow, Outbox(), letter_id)
+        (row,) = uow.outbox.claim(10)
+    assert (row.carrier, row.routing_key) == ("reply", "longstride.engine.gone"), "the relay drops what nobody takes"

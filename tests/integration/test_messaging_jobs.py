@@ -1,6 +1,7 @@
 """Celery carries tool calls: children that can be killed on RabbitMQ, threads in the embedded stack."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -227,6 +228,20 @@ def test_a_plain_job_that_fails_is_tried_again_and_then_kept(
 
 
 # --- children that can be killed: RabbitMQ only -----------------------------------------------------------------------
+
+
+def test_a_service_whose_children_cannot_start_ends_and_says_why(database_url: str, amqp_url: str) -> None:
+    prepare(amqp_url)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.job_process", database_url, amqp_url, "2", "600", "10"],
+        env={**os.environ, "BROKEN_RUNNER": "yes"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == os.EX_UNAVAILABLE, done.stderr
+    assert "no sandbox can be made here" in done.stderr
 
 
 @pytest.fixture

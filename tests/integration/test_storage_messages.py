@@ -231,6 +231,22 @@ def test_a_schedule_moves_on_and_does_not_make_up_for_missed_times(database: Dat
     assert 45 < seconds <= 50
 
 
+def test_a_schedule_that_is_set_again_keeps_its_next_time(database: Database) -> None:
+    def schedule(wire: str, every_s: float) -> None:
+        with database.begin() as uow:
+            uow.timers.schedule("sweep", "celery", "longstride.sweep", wire, every_s)
+
+    schedule('"first"', 3600)
+    assert [timer.wire for timer in due(database)] == ['"first"'], "a new one goes off at once"
+    schedule('"second"', 60)
+    assert due(database) == [], "a restart neither brings it forward"
+    with database.begin() as uow:
+        seconds = uow.timers.next_in_s("sw")
+        assert uow.timers.next_in_s("deadline:") is None
+    assert seconds is not None
+    assert 3500 < seconds <= 3600, "nor puts it off"
+
+
 def test_the_next_timer_is_known_ahead(database: Database) -> None:
     with database.begin() as uow:
         assert uow.timers.next_in_s() is None

@@ -49,6 +49,11 @@ def update(envelope: Envelope, message: Any) -> None:
         raise RuntimeError("no update")
 
 
+def broken() -> JobRunner:
+    """What a child needs, and cannot have."""
+    raise RuntimeError("no sandbox can be made here")
+
+
 def forfeit(database_url: str) -> Any:
     """The parent's reaction to a dead child: no need to wait for its presence to lapse."""
     database = Database(database_url, pool_size=1)
@@ -63,7 +68,8 @@ def forfeit(database_url: str) -> Any:
 if __name__ == "__main__":
     database_url, amqp_url, slots, time_limit_s = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     settings = JobSettings(amqp_url, slots=slots, time_limit_s=time_limit_s, drain_s=float(sys.argv[5]))
-    worker = JobWorker(settings, lambda: runner(database_url, amqp_url), forfeit(database_url))
+    make_runner = broken if "BROKEN_RUNNER" in os.environ else lambda: runner(database_url, amqp_url)
+    worker = JobWorker(settings, make_runner, forfeit(database_url))
     print("starting", flush=True)
     started = time.monotonic()
     code = worker.run()

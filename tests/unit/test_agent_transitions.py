@@ -62,6 +62,19 @@ def test_without_checks_a_submission_succeeds_without_a_reward() -> None:
     assert (play.task.outcome, play.task.reason, play.task.reward) == ("succeeded", "submitted", None)
 
 
+def test_an_answer_that_a_person_denied_was_never_given() -> None:
+    play = Rehearsal(approvals="always").start().propose("submit", answer="42")
+    play.hear(ApproveAction(step=1, approved=False, by="ada"))
+    assert play.task.answer is None
+    assert play.hear(CancelTask()).sent(TaskEnded)[0].answer is None
+
+
+def test_an_answer_that_was_not_handed_in_leaves_the_one_before() -> None:
+    play = Rehearsal(checks=CHECKS).start().submit(False)
+    play.propose("submit", answer="8", artifacts=["missing"]).observe("not submitted", "invalid")
+    assert play.task.answer == "7"
+
+
 @pytest.mark.parametrize("acting", [False, True])
 def test_a_call_that_comes_to_nothing_after_the_clock_ran_out_ends_by_the_clock(acting: bool) -> None:
     play = Rehearsal(limits=Limits(wall_clock_s=20)).start()

@@ -45,7 +45,11 @@ def test_the_workspace_path_follows_a_colon(tmp_path: Path) -> None:
     [
         (["nowhere.csv"], "'nowhere.csv' does not exist"),
         (["."], "is not a file"),
-        (["a.csv", "a.csv"], "two inputs would be 'a.csv'"),
+        (["x" * 300], "does not exist"),
+        (["a.csv", "a.csv"], "two files would be 'a.csv'"),
+        (["a.csv:a", "b.bin:a/b"], "'a' would be a file and the folder of 'a/b'"),
+        (["b.bin:a/b/c", "a.csv:./a/"], "'a' would be a file and the folder of 'a/b/c'"),
+        (["a.csv:" + 200 * "é"], "has a name of more than 255 bytes"),
         (["a.csv:../b"], "without '..'"),
         (["a.csv:/etc/passwd"], "relative path"),
         (["huge.bin"], "a workspace holds 1 MiB"),
@@ -56,6 +60,7 @@ def test_what_cannot_be_an_input_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.csv").write_text("x")
+    Path("b.bin").write_bytes(b"\x00")
     with Path("huge.bin").open("wb") as sparse:
         sparse.truncate(2 * 1024**2)
     artifacts, inputs = stored()

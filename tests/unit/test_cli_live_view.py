@@ -8,8 +8,9 @@ from rich.console import Console
 from longstride.client.screen.console import THEME
 from longstride.client.screen.live import LiveView
 from longstride.contracts.v1.action import Action, CheckResult, Usage
-from longstride.contracts.v1.commands import ApproveAction, MessageTask, PauseTask, SubmitTask
+from longstride.contracts.v1.commands import ApproveAction, CancelTask, MessageTask, PauseTask, SubmitTask
 from longstride.contracts.v1.events import ActionExecuted, Generated
+from longstride.contracts.v1.limits import Limits
 from tests.support.rehearsal import Rehearsal
 
 TASK = SubmitTask(
@@ -140,6 +141,14 @@ def test_waiting_for_a_person_says_how_to_decide() -> None:
     assert "longstride approve task_1 --step 1 (or --deny)" in shown(task)
     task.hear(ApproveAction(step=1, approved=False, reason="no", by="ada"))
     assert "denied by ada: no" in shown(task)
+
+
+def test_an_answer_is_shown_as_what_it_was() -> None:
+    denied = Rehearsal("x", approvals="always").start().propose("submit", answer="42")
+    denied.hear(ApproveAction(step=1, approved=False, by="ada")).hear(CancelTask())
+    assert "answer" not in shown(denied).splitlines()[-2]
+    wrong = Rehearsal(TASK.model_copy(update={"limits": Limits(submissions=1)})).start().submit(False)
+    assert "submissions exhausted · answer 7, not accepted · reward 0.00" in shown(wrong)
 
 
 def test_messages_pauses_and_failures_show() -> None:

@@ -2,13 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from longstride.client.main import COMMANDS, load, overview
+from longstride.client.application import COMMANDS, load, overview, problem_of
+from longstride.client.errors import NotFound
+from longstride.contracts.envelope import MessageError
 
 NOWHERE = "amqp://guest:guest@127.0.0.1:9/%2F"
 
@@ -20,6 +23,8 @@ def longstride(*arguments: str, **environment: str) -> "subprocess.CompletedProc
         env={**clean, "COLUMNS": "200", **environment},
         capture_output=True,
         text=True,
+        errors="surrogateescape",
+        input="\udcff",
         timeout=60,
     )
 
@@ -65,13 +70,70 @@ def test_every_command_shows_an_example(entry) -> None:
         (["run", "x"], 3, "RabbitMQ at 127.0.0.1:9 does not answer"),
         (["tasks"], 2, "set LONGSTRIDE_DATABASE_URL"),
         (["tasks", "--status", "asleep"], 2, "is none of queued"),
+        (["run", "x", "--tenant", "../.."], 2, "the tenant '../..' cannot be one: it must be 1 to 128 letters"),
+        (["run", "x", "--session", "a b"], 2, "the session 'a b' cannot be one"),
+        (["run", "x", "--tool", "nosuch"], 2, "there is no tool 'nosuch'; the tools are shell, python"),
+        (["submit", "-"], 2, "standard input is not UTF-8 text"),
+        (["cancel", "x", "--reason", "y" * 1025], 2, "reason: String should have at most 1024 characters"),
+        (["policy", "bogus"], 2, "No such command 'bogus'"),
     ],
 )
-def test_mistakes_are_sentences_on_standard_error_with_an_exit_code(arguments: list[str], code: int, told: str) -> None:
-    result = longstride(*arguments, LONGSTRIDE_AMQP_URL=NOWHERE, LONGSTRIDE_PATIENCE_S="0")
+@pytest.mark.parametrize("json_", [False, True], ids=["sentence", "json"])
+def test_mistakes_are_told_on_standard_error_with_an_exit_code(
+    arguments: list[str], code: int, told: str, json_: bool
+) -> None:
+    json_options = ["--json"] if json_ else []
+    result = longstride(*arguments, *json_options, LONGSTRIDE_AMQP_URL=NOWHERE, LONGSTRIDE_PATIENCE_S="0")
     assert (result.returncode, result.stdout) == (code, "")
-    assert told in " ".join(result.stderr.split())
-    assert "Traceback" not in result.stderr
+    said = json.loads(result.stderr)["error"] if json_ else result.stderr
+    assert told in " ".join(said.split())
+    for noise in ("Traceback", "pydantic", "validation error"):
+        assert noise not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (PermissionError(13, "Permission denied", "/root/x"), ("/root/x: Permission denied", 1)),
+        (NotFound("no task 'x'"), ("no task 'x'", 4)),
+        (MessageError("submit_task is 70000 bytes"), ("submit_task is 70000 bytes", 2)),
+        (ValueError("a bug"), None),
+        (OSError("a bug"), None),
+        (KeyError("a bug"), None),
+    ],
+)
+def test_errors_are_told_and_bugs_are_not_hidden(error: Exception, problem: tuple[str, int] | None) -> None:
+    assert problem_of(error) == problem
+
+
+def test_an_argument_that_is_no_text_is_a_sentence() -> None:
+    result = longstride("run", "\udcff", LONGSTRIDE_AMQP_URL=NOWHERE)
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False), result.stderr
+
+
+SLOW_IMPORT = """
+import sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            sys.stderr.write("importing\\n"); sys.stderr.flush()
+            time.sleep(30)
+sys.meta_path.insert(0, Slow())
+sys.argv = ["longstride", "tasks"]
+from longstride.client.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "longstride.client.cli.tasks", "rich.table"])
+def test_ctrl_c_while_modules_load_is_quiet(module: str) -> None:
+    program = [sys.executable, "-c", SLOW_IMPORT.format(module=module)]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (130, "")
 
 
 def test_a_wrong_environment_is_a_usage_error() -> None:

@@ -56,5 +56,5 @@ def test_the_sdk_needs_pika_and_the_contracts_alone() -> None:
 
 
 def test_no_command_loads_a_model_library_before_it_is_needed() -> None:
-    code = "from longstride.client.main import COMMANDS, load\nfor entry in COMMANDS: load(entry)"
+    code = "from longstride.client.application import COMMANDS, load\nfor entry in COMMANDS: load(entry)"
     assert loaded_by(code, ("torch", "transformers", "celery")) == []

@@ -106,6 +106,7 @@ class Task:
     nudges: tuple[str, ...] = ()
     """Rules that have nudged: a rule speaks once, then stops."""
     answer: str | None = None
+    """Of the last submission that was carried out, whatever its checks said; not of one that a person denied."""
     checks: tuple[CheckResult, ...] = ()
     artifacts: tuple[NamedArtifact, ...] = ()
     outcome: Outcome | None = None
@@ -186,7 +187,7 @@ def _observed(task: Task, event: e.ActionObserved) -> Task:
     assert task.action is not None, "an observation follows an action"
     seen, failed = event.observation, event.observation.status != "ok"
     turn = turn_of(event.step, task.action, seen.status, seen.text)
-    submitted = task.action.tool == "submit" and bool(event.checks) and not failed
+    handed_in = task.action.tool == "submit" and not failed
     task = replace(
         task,
         phase="ready",
@@ -195,8 +196,8 @@ def _observed(task: Task, event: e.ActionObserved) -> Task:
         workspace=event.workspace or task.workspace,
         turns=(*task.turns, turn)[-MEMORY:],
         failed_step=event.step if failed else None,
-        submissions=task.submissions + submitted,
-        answer=str(task.action.arguments.get("answer", "")) if task.action.tool == "submit" else task.answer,
+        submissions=task.submissions + (handed_in and bool(event.checks)),
+        answer=str(task.action.arguments.get("answer", "")) if handed_in else task.answer,
         checks=event.checks or task.checks,
         artifacts=event.artifacts or task.artifacts,
         context=task.context.digested(turn.digest),

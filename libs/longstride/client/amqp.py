@@ -7,8 +7,8 @@ from types import TracebackType
 from longstride.client.broker import Broker, ConnectionLost
 from longstride.client.errors import NoAnswer, TaskRefused, Unreachable
 from longstride.client.port import DEFAULT_TENANT
-from longstride.client.soundness import require_sound
-from longstride.contracts.envelope import Envelope, decode, seal
+from longstride.client.soundness import require_sound, sealed
+from longstride.contracts.envelope import Envelope, decode
 from longstride.contracts.ids import new_id
 from longstride.contracts.model import Contract
 from longstride.contracts.v1.commands import SubmitTask
@@ -54,7 +54,7 @@ class Client:
             Unroutable, BrokerRefused, Unreachable: it is on no queue.
         """
         require_sound(task)
-        envelope = seal(task, task_id=new_id("task"), session_id=session_id or new_id("session"), tenant=tenant)
+        envelope = sealed(task, task_id=new_id("task"), session_id=session_id or new_id("session"), tenant=tenant)
         handle = Handle(self, envelope)
         self._handles[handle.correlation_id] = handle
         try:
@@ -68,9 +68,10 @@ class Client:
         """Publish a command about a task; returns the message's id. Nothing answers it: look at the task.
 
         Raises:
+            UsageProblem: that cannot be a task's id or a tenant.
             Unroutable, BrokerRefused, Unreachable: it is on no queue.
         """
-        envelope = seal(command, task_id=task_id, tenant=tenant)
+        envelope = sealed(command, task_id=task_id, tenant=tenant)
         self._publish(envelope)
         return envelope.message_id
 

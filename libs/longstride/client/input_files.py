@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from longstride.agent.soundness import clash
 from longstride.client.errors import UsageProblem
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.input_file import InputFile
@@ -28,7 +29,7 @@ class InputFiles:
         """``["orders.csv", "data/a.bin:raw/a.bin"]``: each a file, and after a colon where the workspace has it.
 
         Raises:
-            UsageProblem: a file that is missing, no file, unreadable or too large, or two at one place.
+            UsageProblem: a file that is missing, no file, unreadable or too large, or two that cannot both be there.
         """
         pairs = [_split(argument) for argument in arguments]
         total = sum(_size(source) for source, _ in pairs)
@@ -37,11 +38,9 @@ class InputFiles:
                 f"the inputs are {total / MEBIBYTE:.1f} MiB together; a workspace holds {self._most // MEBIBYTE} MiB"
                 " (--disk MB gives it more)"
             )
-        files = [self._input(source, path) for source, path in pairs]
-        paths = [file.path for file in files]
-        for twice in {path for path in paths if paths.count(path) > 1}:
-            raise UsageProblem(f"two inputs would be {twice!r} in the workspace; name another place: FILE:path")
-        return tuple(files)
+        if why := clash([_checked(path, text="").path for _, path in pairs]):
+            raise UsageProblem(f"inputs: {why}; name another place: FILE:path")
+        return tuple(self._input(source, path) for source, path in pairs)
 
     def _input(self, source: Path, path: str) -> InputFile:
         try:
@@ -57,7 +56,6 @@ class InputFiles:
                 f"input {str(source)!r} {what} and needs an artifact store: set LONGSTRIDE_S3_ENDPOINT, _ACCESS_KEY,"
                 " _SECRET_KEY and _BUCKET"
             )
-        _checked(path, text="")
         media_type = "application/octet-stream" if text is None else "text/plain"
         return _checked(path, ref=self._uploaded(self._artifacts, data, media_type))
 
@@ -74,13 +72,20 @@ class InputFiles:
 def _split(argument: str) -> tuple[Path, str]:
     whole = Path(argument)
     name, colon, place = argument.rpartition(":")
-    if not colon or whole.exists():
+    if not colon or _exists(whole):
         return whole, whole.name
     return Path(name), place
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file system takes
+        return False
+
+
 def _size(source: Path) -> int:
-    if not source.exists():
+    if not _exists(source):
         raise UsageProblem(f"input {str(source)!r} does not exist (looked in {Path.cwd()})")
     if not source.is_file():
         raise UsageProblem(f"input {str(source)!r} is not a file; name each file with an --input of its own")

@@ -11,8 +11,8 @@ from longstride.agent.transitions import task_ended
 from longstride.client.errors import NoAnswer, TaskRefused
 from longstride.client.port import DEFAULT_TENANT
 from longstride.client.reader import FIRST_POLL_S, LONGEST_POLL_S, Reader
-from longstride.client.soundness import require_sound
-from longstride.contracts.envelope import Envelope, seal
+from longstride.client.soundness import require_sound, sealed
+from longstride.contracts.envelope import Envelope
 from longstride.contracts.ids import new_id
 from longstride.contracts.model import Contract
 from longstride.contracts.v1.commands import SubmitTask
@@ -39,13 +39,13 @@ class OutboxClient:
             Unreachable: the database does not answer.
         """
         require_sound(task)
-        envelope = seal(task, task_id=new_id("task"), session_id=session_id or new_id("session"), tenant=tenant)
+        envelope = sealed(task, task_id=new_id("task"), session_id=session_id or new_id("session"), tenant=tenant)
         self._publish(envelope)
         return OutboxHandle(self.reader, envelope, task.idempotency_key)
 
     def send(self, command: Contract, task_id: str, *, tenant: str = DEFAULT_TENANT) -> str:
         """Publish a command about a task; returns the message's id."""
-        envelope = seal(command, task_id=task_id, tenant=tenant)
+        envelope = sealed(command, task_id=task_id, tenant=tenant)
         self._publish(envelope)
         return envelope.message_id
 

@@ -64,6 +64,13 @@ class StepView:
         return self.status not in ("thinking", "acting", "waiting", "ok") or any(not c.passed for c in self.checks)
 
     @property
+    def answer(self) -> str | None:
+        """What was handed in, where this step is a submission that was carried out."""
+        if self.action is None or self.action.tool != "submit" or self.observation is None:
+            return None
+        return str(self.action.arguments.get("answer", "")) if self.observation.status == "ok" else None
+
+    @property
     def usage(self) -> Usage:
         """Model and tool together."""
         return self.model_usage + self.tool_usage

@@ -15,7 +15,7 @@ class Row(NamedTuple):
     """The queue's name; ``reply`` is the client's own."""
     consumer: Service
     carrier: Carrier = "kombu"
-    """``celery`` for bounded jobs: tool calls and policy updates."""
+    """``celery`` for bounded jobs: tool calls, policy updates and sweeps."""
 
 
 FLOW: tuple[Row, ...] = (
@@ -39,6 +39,7 @@ FLOW: tuple[Row, ...] = (
     Row("approve_action", ("client",), "planner", "planner"),
     Row("expire_task", ("timers",), "planner", "planner"),
     Row("record_feedback", ("client",), "telemetry", "telemetry"),
+    Row("sweep", ("timers",), "sweep", "trainer", "celery"),
 )
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REASON_CHARACTERS = 8000
+OWN_QUEUES = "longstride.engine."
+"""How the names of queues begin that end with the process that made them."""
 
 
 class CannotReplay(ValueError):
@@ -78,6 +80,8 @@ def replay(uow: UnitOfWork, outbox: Outbox, letter_id: int) -> DeadLetter:
 def _address(letter: DeadLetter) -> Address:
     if letter.queue in JOBS:
         return Address("celery", letter.queue)
+    if letter.queue.startswith(OWN_QUEUES):
+        return Address("reply", letter.queue)  # its owner may be gone for good, and then nobody wants it
     return Address("queue", letter.queue, letter.headers.get("correlation_id"), letter.headers.get("reply_to"))
 
 

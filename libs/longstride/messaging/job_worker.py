@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
 HAND_BACK = signal.SIGUSR2
 """Tells a child to give its job back."""
+CANNOT_START = signal.SIGUSR1
+"""Tells the parent that a child could not make what it needs."""
 
 
 class Runner(Protocol):
@@ -60,6 +62,7 @@ class JobWorker:
         self._make_runner = make_runner
         self._on_lost = on_lost
         self._runner: Runner | None = None
+        self._given_up = False
         self.app = make_celery(settings)
         for job in job_names(settings):
             self._register(job)
@@ -101,7 +104,8 @@ class JobWorker:
     def run(self) -> int:
         """Run in this process until SIGTERM, with children that can be killed; returns the exit code.
 
-        SIGTERM ends it once the running jobs have finished, or have been handed back after ``drain_s``; SIGQUIT kills.
+        SIGTERM ends it once the running jobs have finished, or have been handed back after ``drain_s``; SIGQUIT kills. A
+        child that cannot make its runner ends it at once.
         """
         warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
         signals.worker_process_init.connect(self._child_started, weak=False)
@@ -111,7 +115,7 @@ class JobWorker:
         controller = self.controller()
         self._install_signals(controller)
         controller.start()
-        return int(controller.exitcode or 0)
+        return os.EX_UNAVAILABLE if self._given_up else int(controller.exitcode or 0)
 
     def _install_signals(self, controller: WorkController) -> None:
         def finish(*_: Any) -> None:
@@ -126,6 +130,11 @@ class JobWorker:
         def abort(*_: Any) -> None:
             state.should_terminate = 0
 
+        def give_up(*_: Any) -> None:
+            self._given_up = True
+            state.should_terminate = os.EX_UNAVAILABLE
+
+        signal.signal(CANNOT_START, give_up)
         signal.signal(signal.SIGTERM, finish)
         signal.signal(signal.SIGINT, finish)
         signal.signal(signal.SIGALRM, hand_back)
@@ -134,7 +143,13 @@ class JobWorker:
     def _child_started(self, **_: Any) -> None:
         # A child whose parent was killed must not go on: its lease would be kept alive for a job nobody supervises.
         die_with_parent(signal.SIGKILL)
-        self.start_runner()
+        try:
+            self.start_runner()
+        except Exception:
+            # Celery would log it and let the child fail every job.
+            logger.critical("a job process cannot start, so its service ends", exc_info=True)
+            os.kill(os.getppid(), CANNOT_START)
+            os._exit(os.EX_UNAVAILABLE)
         runner = self._runner
         assert runner is not None
         # On a thread: the main one may be inside the very locks that handing back needs.

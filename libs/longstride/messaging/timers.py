@@ -26,6 +26,12 @@ def set_timer(uow: UnitOfWork, key: str, due_at: datetime, envelope: Envelope, e
     uow.timers.set(key, due_at, address.carrier, address.routing_key, wire, every_s)
 
 
+def set_schedule(uow: UnitOfWork, key: str, envelope: Envelope, every_s: float) -> None:
+    """Send a message every ``every_s`` seconds. Every start of a service may say so: the next time stays what it was."""
+    address = address_of(envelope)
+    uow.timers.schedule(key, address.carrier, address.routing_key, envelope.encode().decode(), every_s)
+
+
 class Timers(Loop):
     """Moves due timers into the outbox, in one transaction; each goes off in one process."""
 

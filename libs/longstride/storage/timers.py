@@ -29,6 +29,11 @@ _SET = """
     ON CONFLICT (key) DO UPDATE SET due_at = excluded.due_at, carrier = excluded.carrier,
         routing_key = excluded.routing_key, wire = excluded.wire, every_s = excluded.every_s,
         correlation_id = excluded.correlation_id, reply_to = excluded.reply_to"""
+_SCHEDULE = """
+    INSERT INTO timers (key, due_at, carrier, routing_key, wire, every_s)
+    VALUES (%s, clock_timestamp(), %s, %s, %s, %s)
+    ON CONFLICT (key) DO UPDATE SET carrier = excluded.carrier, routing_key = excluded.routing_key,
+        wire = excluded.wire, every_s = excluded.every_s"""
 _DUE = f"""
     SELECT {columns(DueTimer)} FROM timers WHERE due_at <= clock_timestamp()
     ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED"""
@@ -36,7 +41,7 @@ _MOVE_ON = """
     UPDATE timers SET due_at = due_at
         + make_interval(secs => every_s * (1 + floor(extract(epoch FROM clock_timestamp() - due_at)::float8 / every_s)))
     WHERE key = ANY(%s) AND every_s IS NOT NULL"""
-_NEXT = "SELECT extract(epoch FROM min(due_at) - clock_timestamp())::float8 FROM timers"
+_NEXT = "SELECT extract(epoch FROM min(due_at) - clock_timestamp())::float8 FROM timers WHERE starts_with(key, %s)"
 
 
 class Timers:
@@ -67,6 +72,10 @@ class Timers:
         row = (key, due_at, carrier, routing_key, wire, every_s, correlation_id, reply_to)
         self._transaction.later(_SET, row)
 
+    def schedule(self, key: str, carrier: str, routing_key: str, wire: str, every_s: float) -> None:
+        """Have ``wire`` sent every ``every_s`` seconds, from now on; a schedule that is there keeps its next time."""
+        self._transaction.later(_SCHEDULE, (key, carrier, routing_key, wire, every_s))
+
     def remove(self, key: str) -> None:
         """Forget a timer; nothing happens when there is none."""
         self._transaction.later("DELETE FROM timers WHERE key = %s", (key,))
@@ -86,7 +95,7 @@ class Timers:
             self._transaction.later(_MOVE_ON, (again,))
         return due
 
-    def next_in_s(self) -> float | None:
-        """Seconds until the next timer goes off, negative when it is overdue; ``None`` when there is none."""
-        seconds: float | None = self._transaction.value(_NEXT)
+    def next_in_s(self, prefix: str = "") -> float | None:
+        """Seconds until the next timer of those keys goes off, negative when it is overdue; ``None`` when there is none."""
+        seconds: float | None = self._transaction.value(_NEXT, (prefix,))
         return seconds

@@ -59,7 +59,7 @@ def ask_for_update(
     batch = collect(uow, artifacts, policy, base.version, max_staleness)
     if len(batch.groups) < least_groups:
         raise NothingToTrain(
-            f"{len(batch.groups)} groups with a signal, {least_groups} wanted; left out: {_reasons(batch)}"
+            f"{len(batch.groups)} groups with a signal, {least_groups} wanted; left out: {_reasons(batch)}. {advice(batch)}"
         )
     ref = artifacts.put(batch.model_dump_json().encode(), session=SESSION, kind="batch", media_type="application/json")
     uow.artifacts.add(ref, session_id=SESSION, kind="batch")
@@ -91,5 +91,21 @@ def _send(uow: UnitOfWork, outbox: Outbox, batch: Batch, ref: ArtifactRef) -> En
 
 
 def _reasons(batch: Batch) -> str:
-    dropped = {reason: count for reason, count in batch.dropped.model_dump().items() if count}
-    return ", ".join(f"{count} {reason}" for reason, count in dropped.items()) or "nothing"
+    dropped = batch.dropped.model_dump()
+    return ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count) or "nothing"
+
+
+def advice(batch: Batch) -> str:
+    """What would bring a signal, by what most rollouts were left out for."""
+    reason, count = max(batch.dropped.model_dump().items(), key=lambda item: item[1])
+    return ADVICE.get(reason, MORE) if count else MORE
+
+
+MORE = "Make groups: longstride run … --group 8 with a check"
+ADVICE = {
+    "all_equal": "The rollouts of a group are all right, or all wrong: raise --temperature, or ask something that"
+    " the policy gets right now and then",
+    "no_siblings": "A rollout needs siblings to be compared with: longstride run … --group 8",
+    "not_sampled": "Greedy rollouts show no choices: run the group with --temperature 1, and without a top-p",
+    "unrewarded": "Without a verdict there is nothing to learn: run the group with a check, such as --expect",
+}

@@ -1,15 +1,16 @@
 """``longstride feedback``: a person's score of a finished task."""
 
-import getpass
 from typing import Annotated
 
 import typer
 
+from longstride.client import person
 from longstride.client.cli.options import Json, TaskId
 from longstride.client.connect import connect
 from longstride.client.errors import UsageProblem
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show, show_json
+from longstride.client.soundness import message
 from longstride.contracts.v1.commands import RecordFeedback
 
 
@@ -29,7 +30,7 @@ def feedback(
         head = deployment.reader.find(task)
         if head.ended_at is None:
             raise UsageProblem(f"{units.short(head.id)} has not ended yet")
-        command = RecordFeedback(score=score, comment=comment[:4096], by=getpass.getuser())
+        command = message(RecordFeedback, score=score, comment=comment, by=person.name())
         deployment.client.send(command, head.id, tenant=head.tenant)
     if json:
         show_json({"task_id": head.id, "sent": command.model_dump(mode="json")})

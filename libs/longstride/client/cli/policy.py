@@ -10,13 +10,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from longstride.client.cli import exit_codes
 from longstride.client.cli.options import Json
 from longstride.client.connect import Deployment, connect
 from longstride.client.errors import ClientError, NotFound, UsageProblem
 from longstride.client.failures import translated
+from longstride.client.policy_update import PolicyUpdate
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show, show_json, show_json_line
 from longstride.client.screen.table import table
+from longstride.contracts.envelope import Envelope
 from longstride.storage.policies import PolicyVersion
 
 TRAINER = "longstride.policies.builtin.train"
@@ -40,7 +43,7 @@ def list_policies(
     with connect(say) as deployment, deployment.reader.transaction() as uow:
         versions = uow.policies.list(name)
     if json:
-        show_json([asdict(version) | {"manifest": version.manifest.model_dump(mode="json")} for version in versions])
+        show_json([_document(version) for version in versions])
     elif versions:
         show(_table(versions))
     else:
@@ -55,7 +58,7 @@ def show_policy(name: Name, json: Json = False) -> None:
         with deployment.reader.transaction() as uow:
             tasks = uow.training_ledger.trained_into(found.name, found.version)
     if json:
-        show_json({**asdict(found), "manifest": found.manifest.model_dump(mode="json"), "tasks": tasks})
+        show_json({**_document(found), "tasks": tasks})
         return
     show(Text(f"{found.name}@{found.version}", "strong"))
     parent = f"{found.name}@{found.parent_version}" if found.parent_version is not None else "none"
@@ -79,15 +82,28 @@ def update(
     groups: Annotated[
         int, typer.Option("--groups", metavar="N", min=1, help="Fewer groups with a signal are refused.")
     ] = 1,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it until its version is published, or refused.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait so long at the most (for ever).")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Ask for one update on the finished groups that were not trained on yet.
 
     Make groups first: longstride run … --group 8. The new version is served as soon as it is published.
+
+    Exit code: 0 asked for, or with --wait published; 1 nothing to train on, or refused; 3 not in time; 130 Ctrl-C
+    (the update goes on).
+
+    Example:
+
+      longstride policy update --wait
     """
     from longstride.messaging.outbox import Outbox
     from longstride.training.batches import NothingToTrain, ask_for_update
 
+    if timeout is not None and not wait:
+        raise UsageProblem("--timeout is for --wait: say both")
     with connect(say) as deployment:
         if deployment.artifacts is None:
             raise UsageProblem("an update needs the artifact store: set LONGSTRIDE_S3_ENDPOINT and its keys")
@@ -96,13 +112,37 @@ def update(
                 command = ask_for_update(uow, Outbox(), deployment.artifacts, name, least_groups=groups)
         except NothingToTrain as error:
             raise ClientError(str(error)) from error
-    batch_id, base = command.body["batch_id"], command.body["base_version"]
+        _asked(command, json, wait)
+        if wait:
+            _follow(deployment, command, timeout, json)
+
+
+def _asked(command: Envelope, json: bool, wait: bool) -> None:
+    name, batch_id, base = (command.body[field] for field in ("policy", "batch_id", "base_version"))
     if json:
         show_json_line({"batch_id": batch_id, "policy": name, "base_version": base})
     else:
-        show(
-            f"asked for an update of {name}@{base} on batch {batch_id}; longstride policy list {name} shows the result"
-        )
+        later = "" if wait else f"; longstride policy list {name} shows the result"
+        show(f"asked for an update of {name}@{base} on batch {batch_id}{later}")
+
+
+def _follow(deployment: Deployment, command: Envelope, timeout_s: float | None, json: bool) -> None:
+    name, batch_id = str(command.body["policy"]), str(command.body["batch_id"])
+    asked = PolicyUpdate(deployment.reader, name, batch_id, command.message_id)
+    try:
+        version = asked.outcome(timeout_s)
+    except KeyboardInterrupt:
+        say(f"detached; the update goes on. longstride policy list {name}")
+        raise typer.Exit(exit_codes.DETACHED) from None
+    if json:
+        show_json_line(_document(version))
+    else:
+        metrics = ", ".join(f"{metric} {_short(value)}" for metric, value in list(version.metrics.items())[:4])
+        show(f"published {version.name}@{version.version}" + (f"  {metrics}" if metrics else ""))
+
+
+def _document(version: PolicyVersion) -> dict[str, Any]:
+    return asdict(version) | {"manifest": version.manifest.model_dump(mode="json")}
 
 
 @app.command()

@@ -111,7 +111,7 @@ def _facts(deployment: Deployment, head: TaskHead, state: Task) -> Iterator[tupl
     policy = head.policy or "the default of its track"
     yield "policy", f"{policy}, {head.track} track, priority {head.priority}, tenant {head.tenant}"
     if state.answer:
-        yield "answer", state.answer
+        yield "answer", state.answer if state.outcome == "succeeded" else f"{state.answer}   (not accepted)"
     yield "session", head.session_id
     if head.parent_task_id:
         yield "part of", head.parent_task_id

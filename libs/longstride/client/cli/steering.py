@@ -1,21 +1,20 @@
 """``cancel``, ``pause``, ``resume``, ``message`` and ``approve``: words to a running task."""
 
-import getpass
 import time
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
+from longstride.client import person
 from longstride.client.cli.options import Json, TaskId
 from longstride.client.connect import Deployment, connect
 from longstride.client.errors import UsageProblem
 from longstride.client.port import DEFAULT_TENANT
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show, show_json
-from longstride.client.step_view import history
-from longstride.contracts.envelope import explain
+from longstride.client.soundness import message as valid
+from longstride.client.step_view import History, history
 from longstride.contracts.model import Contract
 from longstride.contracts.v1.commands import ApproveAction, CancelTask, MessageTask, PauseTask, ResumeTask
 from longstride.storage.tasks import TaskHead
@@ -23,7 +22,6 @@ from longstride.storage.tasks import TaskHead
 EFFECT_S = 5.0
 """How long to look for the effect before saying only that it was asked for."""
 POLL_S = 0.05
-M = TypeVar("M", bound=Contract)
 
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
 
@@ -35,7 +33,7 @@ def cancel(task: TaskId, reason: Reason = None, json: Json = False) -> None:
 
       longstride cancel 3f9a12bc --reason "wrong file"
     """
-    command = CancelTask(reason=reason) if reason else CancelTask()
+    command = valid(CancelTask, reason=reason) if reason else CancelTask()
     _steer(task, lambda _: command, lambda head: head.ended_at is not None, json)
 
 
@@ -70,7 +68,7 @@ def message(
 
       longstride message 3f9a12bc "The amounts are in cents."
     """
-    _steer(task, lambda _: _valid(MessageTask, text=text), None, json)
+    _steer(task, lambda _: valid(MessageTask, text=text), None, json)
 
 
 def approve(
@@ -90,11 +88,11 @@ def approve(
     """
 
     def decide(deployment: Deployment, head: TaskHead) -> ApproveAction:
-        waiting = history(event for _, event in deployment.reader.events(head.id)).last
+        past = history(event for _, event in deployment.reader.events(head.id))
+        waiting = past.last
         if waiting is None or waiting.status != "waiting" or step not in (None, waiting.number):
-            which = f"step {step}" if step else "no step"
-            raise UsageProblem(f"{which} of {units.short(head.id)} does not wait for approval")
-        return _valid(ApproveAction, step=waiting.number, approved=not deny, reason=reason or "", by=getpass.getuser())
+            raise UsageProblem(undecidable(head, past, step))
+        return valid(ApproveAction, step=waiting.number, approved=not deny, reason=reason or "", by=person.name())
 
     with connect(say) as deployment:
         head = deployment.reader.find(task)
@@ -103,11 +101,16 @@ def approve(
         _report(_settled(deployment, head, lambda now: now.version > head.version), command, json)
 
 
-def _valid(model: type[M], **fields: object) -> M:
-    try:
-        return model(**fields)
-    except ValidationError as error:
-        raise UsageProblem(explain(error)) from error
+def undecidable(head: TaskHead, past: History, number: int | None) -> str:
+    """Why there is nothing to decide: what was decided already, and what waits instead."""
+    name, last = units.short(head.id), past.last
+    decided = [step for step in past.steps.values() if step.decision and number in (None, step.number)]
+    done = f"step {decided[-1].number} was {decided[-1].decision}" if decided else ""
+    if last and last.status == "waiting":
+        return f"{done or f'step {number} does not wait for approval'}; step {last.number} of {name} does wait"
+    if head.ended_at is not None:
+        return "; ".join(filter(None, (f"{name} has ended: {head.status}", done)))
+    return "; ".join(filter(None, (f"nothing of {name} waits for approval", done)))
 
 
 def _steer(

@@ -14,7 +14,7 @@ from longstride.client.connect import Deployment
 from longstride.client.errors import UsageProblem
 from longstride.client.input_files import InputFiles
 from longstride.client.port import DEFAULT_TENANT, TaskHandle
-from longstride.client.soundness import require_sound
+from longstride.client.soundness import require_sound, sealed
 from longstride.contracts.envelope import MessageError, explain
 from longstride.contracts.ids import new_id
 from longstride.contracts.v1.commands import SubmitTask
@@ -50,9 +50,9 @@ class Submission:
             ClientError: it cannot be published.
         """
         disk_mb = self.fields["sandbox"].get("disk_mb", SandboxLimits().disk_mb)
-        bodies = [self._task(()).model_dump(), *self._siblings()]  # refuse what is unsound before anything is uploaded
+        sealed(self._task(()), session_id=self.session, tenant=self.tenant)  # refused before anything is uploaded
         files = InputFiles(deployment.artifacts if self.inputs else None, self.session, disk_mb).of(self.inputs)
-        return [self._publish(deployment, self._task(files, **changes)) for changes in bodies[1:]]
+        return [self._publish(deployment, self._task(files, **changes)) for changes in self._siblings()]
 
     def _siblings(self) -> list[dict[str, Any]]:
         if self.group == 1:
@@ -69,10 +69,9 @@ class Submission:
         ]
 
     def _task(self, inputs: tuple[Any, ...], **changes: Any) -> SubmitTask:
+        fields = {"instruction": self.instruction, **self.fields, "inputs": inputs, **changes}
         try:
-            task = SubmitTask.model_validate(
-                {"instruction": self.instruction, **self.fields, "inputs": inputs, **changes}
-            )
+            task = SubmitTask.model_validate(fields)
         except ValidationError as error:
             raise UsageProblem(f"not a task: {explain(error)}") from error
         require_sound(task)
@@ -81,7 +80,7 @@ class Submission:
     def _publish(self, deployment: Deployment, task: SubmitTask) -> TaskHandle:
         try:
             return deployment.client.submit(task, tenant=self.tenant, session_id=self.session)
-        except (MessageError, ValidationError) as error:
+        except MessageError as error:
             raise UsageProblem(str(error)) from error
 
 
@@ -191,7 +190,7 @@ def _described(
         "idempotency_key": key,
         "concurrency_key": concurrency_key,
     }
-    told = sys.stdin.read() if instruction == "-" else instruction
+    told = _standard_input() if instruction == "-" else instruction
     return Submission(told, input or [], fields, tenant, session or new_id("session"), group, json)
 
 
@@ -206,6 +205,13 @@ def takes_task(command: Callable[[Submission], None]) -> Callable[..., None]:
     described.__signature__ = inspect.signature(_described).replace(return_annotation=None)  # type: ignore[attr-defined]
     described.__annotations__ = {**_described.__annotations__, "return": None}
     return described
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise UsageProblem(f"standard input is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def _given(**fields: Any) -> dict[str, Any]:

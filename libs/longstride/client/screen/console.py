@@ -58,6 +58,11 @@ def complain(sentence: str) -> None:
     err().print(Text.assemble(("error: ", "bad"), safe(sentence)), soft_wrap=True)
 
 
+def complain_json(sentence: str) -> None:
+    """Tell a program what went wrong: one object, on one line."""
+    err().file.write(json.dumps({"error": sentence}) + "\n")
+
+
 def show(*parts: Any) -> None:
     """Print rich renderables, or strings as they are. Lines are not broken, so that paths can be copied; tables fit."""
     for part in parts:

@@ -46,8 +46,8 @@ class Card:
             self.began = event.at
         self.state = self._state(event)
         step = self.history.last
-        if isinstance(event, e.ActionObserved) and step and step.action and step.action.tool == "submit":
-            self.answer = str(step.action.arguments.get("answer", ""))
+        if isinstance(event, e.ActionObserved) and step:
+            self.answer = step.answer if step.answer is not None else self.answer
 
     def _state(self, event: e.TaskEvent) -> str:
         step = self.history.last

@@ -114,7 +114,7 @@ class StepLines:
         mark = self.marks.open if found.unchecked else self.marks.good if found.style == "good" else self.marks.bad
         line = Text.assemble(" " * 5, (f"{mark} {found.text:<{TOOL}} ", f"{found.style}.end"))
         told = [] if found.unchecked else [end.reason.replace("_", " ")]
-        told += [f"answer {_cut(answer)}"] if answer else []
+        told += [f"answer {_cut(answer)}" + ("" if end.outcome == "succeeded" else ", not accepted")] if answer else []
         told += [f"reward {units.reward(end.reward)}"] if end.reward is not None else []
         told = ["", *told] if found.unchecked and told else told
         line.append(f" {self.marks.dot} ".join(told).removeprefix(" "))

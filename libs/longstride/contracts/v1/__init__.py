@@ -21,4 +21,5 @@ MESSAGES: dict[str, type[Contract]] = {
     "approve_action": commands.ApproveAction,
     "expire_task": commands.ExpireTask,
     "record_feedback": commands.RecordFeedback,
+    "sweep": commands.Sweep,
 }

@@ -152,6 +152,15 @@ class ExpireTask(Contract):
     """The wall-clock budget of a task has run out; sent by its timer."""
 
 
+class Sweep(Contract):
+    """Remove what nobody can want any more; sent by a schedule. Any number of times, in any order, comes to the same."""
+
+    orphans_after_s: Annotated[float, Field(ge=10_800)]
+    """Seconds after which an object that no row refers to is removed. A transaction may take long to refer to its own."""
+    keep_spans_s: Annotated[float, Field(gt=0)]
+    """Seconds that the span store remembers."""
+
+
 class RecordFeedback(Contract):
     """A person's score of a finished task; a new version of its reward."""
 

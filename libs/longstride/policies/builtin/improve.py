@@ -66,7 +66,11 @@ def improve(
 
 
 def batch_of(episodes: Sequence[Episode], siblings: int, version: int, temperature: float) -> Batch:
-    """Neighbouring episodes as groups; those without signal are left out."""
+    """Neighbouring episodes as groups; those without signal are left out.
+
+    Not ``learning.build_batch``: its order of samples, and leaving out what the simulator cannot play (0 here: leaving its subset is a
+    failure to unlearn), would deal other minibatches, and the shipped weights could not be made again.
+    """
     families = [episodes[at : at + siblings] for at in range(0, len(episodes), siblings)]
     groups = tuple(
         _group(f"{version}-{number}", family, version, temperature)

@@ -1,0 +1,33 @@
+"""The job ``sweep``: objects that nothing refers to, and spans that are old. Idempotent: a removal is checked when it is made."""
+
+import logging
+from datetime import timedelta
+
+from longstride.contracts.envelope import Envelope
+from longstride.contracts.v1.commands import Sweep
+from longstride.messaging.job_runner import PlainJob
+from longstride.storage.artifacts import ArtifactStore
+from longstride.storage.database import Database
+from longstride.storage.orphans import collect_orphans
+
+logger = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """Removes what nobody can want any more."""
+
+    def __init__(self, database: Database, artifacts: ArtifactStore) -> None:
+        self._database = database
+        self._artifacts = artifacts
+
+    def sweep(self, envelope: Envelope, message: Sweep) -> None:
+        """One sweep, whole."""
+        collected = collect_orphans(self._artifacts, self._database, timedelta(seconds=message.orphans_after_s))
+        with self._database.begin() as uow:
+            spans = uow.spans.prune(timedelta(seconds=message.keep_spans_s))
+        logger.info("swept: %s, %d spans", collected, spans)
+
+
+def jobs(sweeper: Sweeper) -> dict[str, PlainJob]:
+    """The sweeper's row of the flow."""
+    return {"sweep": sweeper.sweep}
