@@ -370,7 +370,10 @@ class AuditRow(Base):
     """Of the canonical JSON of [previous, tenant, seq, occurred_at, entry]; see ``audit_chain.py``."""
     occurred_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
-    __table_args__ = (Index("ix_audit_occurred", "occurred_at", postgresql_using="brin"),)
+    __table_args__ = (
+        Index("ix_audit_occurred", "occurred_at", postgresql_using="brin"),
+        Index("ix_audit_checkpoints", "tenant", "seq", postgresql_where=text("entry ->> 'kind' = 'rows_removed'")),
+    )
 
 
 class AuditHeadRow(Base):

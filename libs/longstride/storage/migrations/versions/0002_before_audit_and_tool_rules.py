@@ -19,6 +19,12 @@ TIME = sa.DateTime(timezone=True)
 def upgrade() -> None:
     op.alter_column("audit", "entry", type_=postgresql.JSON(), postgresql_using="entry::text::json")
     op.create_index("ix_audit_occurred", "audit", ["occurred_at"], postgresql_using="brin")
+    op.create_index(
+        "ix_audit_checkpoints",
+        "audit",
+        ["tenant", "seq"],
+        postgresql_where=sa.text("entry ->> 'kind' = 'rows_removed'"),
+    )
     op.create_table(
         "audit_heads",
         sa.Column("tenant", sa.Text(), nullable=False),
@@ -70,5 +76,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in ("tool_calls", "tool_rules", "audit_holds", "audit_retention", "audit_heads"):
         op.drop_table(table)
+    op.drop_index("ix_audit_checkpoints", table_name="audit")
     op.drop_index("ix_audit_occurred", table_name="audit")
     op.alter_column("audit", "entry", type_=postgresql.JSONB(), postgresql_using="entry::jsonb")
