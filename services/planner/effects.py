@@ -7,6 +7,7 @@ from typing import Any
 
 from longstride.agent.decision import (
     Abandon,
+    CountCall,
     Decision,
     Dispatch,
     Reply,
@@ -82,6 +83,10 @@ def _send(scene: Scene, effect: Send) -> None:
     scene.outbox.post(scene.uow, _envelope(scene, effect.message, effect.task_id))
 
 
+def _count_call(scene: Scene, effect: CountCall) -> None:
+    scene.uow.tool_rules.count_call(scene.decision.task.tenant, effect.tool, scene.decision.now)
+
+
 def _reply(scene: Scene, effect: Reply) -> None:
     if scene.head.reply_to:
         envelope = _envelope(scene, effect.message, scene.head.id)
@@ -114,6 +119,7 @@ EFFECTS: Mapping[type, Callable[[Scene, Any], None]] = {
     Settle: _settle,
     Abandon: _abandon,
     Send: _send,
+    CountCall: _count_call,
     Reply: _reply,
     SetDeadline: _deadline,
 }

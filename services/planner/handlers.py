@@ -10,10 +10,12 @@ from longstride.agent.admission import accept
 from longstride.agent.decision import Decision
 from longstride.agent.soundness import objection
 from longstride.agent.task import Task
+from longstride.agent.tool_rules import faults
 from longstride.contracts.envelope import Envelope, MessageError
 from longstride.contracts.ids import derived_id
 from longstride.contracts.v1 import commands as c
 from longstride.contracts.v1 import events as v
+from longstride.contracts.v1.tool_rules import RulesInForce
 from longstride.messaging.commands import Commands
 from longstride.messaging.handling import DeliveryInfo, Handler
 from longstride.messaging.outbox import Outbox
@@ -22,11 +24,15 @@ from longstride.observability.spans import root, segment_root, span
 from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.tasks import TaskHead
 from longstride.storage.unit_of_work import UnitOfWork
+from services.planner.audit_trail import entries
 from services.planner.effects import Scene, carry_out, store_objects
 from services.planner.landmarks import mark
 from services.planner.projection import project
 from services.planner.references import references
 from services.planner.task_log import TaskLog
+
+DEFAULT_AGENT = "default"
+"""The agent definition that needs no rules."""
 
 
 def now() -> datetime:
@@ -78,9 +84,10 @@ class Planner:
             return self._greet_again(uow, known, envelope, delivery)
         if why := objection(message, self._tools):
             raise MessageError(f"not a task: {why}")
+        rules = self._rules(uow, envelope.tenant, message.agent)
         source = self._source(uow, message)
         session = envelope.session_id or (source.session_id if source else derived_id("session", task_id))
-        decision = accept(task_id, session, envelope.tenant, message, self._clock(), source)
+        decision = accept(task_id, session, envelope.tenant, message, self._clock(), source, rules)
         head = _new_head(envelope, decision.task, message, delivery)
         with span(DECIDE, envelope.type, attributes={TASK_ID: task_id}):
             store_objects(decision, self._artifacts)
@@ -122,9 +129,10 @@ class Planner:
             parent=head.traceparent if task_id != envelope.task_id else None,
             attributes={TASK_ID: task_id, STEP: task.step},
         ):
-            decision = Decision(
-                task, self._clock(), envelope.occurred_at, lambda number: self._log.history(uow, task_id, number)
-            )
+            now = self._clock()
+            history = lambda number: self._log.history(uow, task_id, number)  # noqa: E731
+            recent_calls = lambda tool: uow.tool_rules.recent_calls(task.tenant, tool, now)  # noqa: E731
+            decision = Decision(task, now, envelope.occurred_at, history, recent_calls)
             step(decision)
             self._commit(uow, head, decision, envelope)
             if head.status == "running" and decision.task.phase not in ("thinking", "acting"):
@@ -158,6 +166,8 @@ class Planner:
         for found in references(scene.decision.events):
             about = {"session_id": task.session_id, "task_id": task.id}
             scene.uow.artifacts.add(found.ref, kind=found.kind, step=found.step, name=found.name, **about)
+        for entry in entries(scene.decision, scene.cause):
+            scene.uow.audit.append(task.tenant, entry.model_dump(mode="json", exclude_none=True), scene.decision.now)
 
     def _admit(self, uow: UnitOfWork, envelope: Envelope) -> None:
         """Start queued tasks while there is room. Last in the transaction: admissions of all planners wait for each other."""
@@ -192,6 +202,15 @@ class Planner:
             assert found is not None, "its head is locked"
             ended = envelope.follow(transitions.task_ended(found[1]), **same)
             self._outbox.reply(uow, ended, delivery.reply_to, delivery.correlation_id)
+
+    def _rules(self, uow: UnitOfWork, tenant: str, agent: str) -> RulesInForce | None:
+        """The rules on tools that hold for a new task."""
+        found = uow.tool_rules.latest(tenant, agent)
+        if found is None and agent != DEFAULT_AGENT:
+            raise MessageError(f"not a task: tenant {tenant!r} has set no rules for an agent {agent!r}")
+        if found and (why := list(faults(found.in_force.rules, self._tools))):
+            raise MessageError(f"the rules of agent {agent!r} cannot hold, set them again: {'; '.join(why)}")
+        return found.in_force if found else None
 
     def _source(self, uow: UnitOfWork, message: c.SubmitTask) -> Task | None:
         if message.fork_of is None:

@@ -1,10 +1,14 @@
 """Message in → the action carried out in a sandbox → message out."""
 
+from functools import partial
+
+from longstride.agent.redaction import redact
 from longstride.contracts.envelope import Envelope
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.messaging.lease import HeldLease
 from longstride.messaging.work import Answer, WorkHandler
 from longstride.observability import names
+from longstride.observability.redact import hiding
 from longstride.observability.spans import Attributes, set_attributes, span
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.tools.executor import Executor
@@ -22,7 +26,8 @@ class ToolExecutor:
         assert envelope.session_id is not None, "the planner addresses every command"
         tool = message.action.tool
         attributes: Attributes = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: tool, names.STEP: message.step}
-        with span(names.EXECUTE_TOOL, tool, attributes=attributes) as current:
+        secrets = hiding(partial(redact, redactions=message.redactions))
+        with secrets, span(names.EXECUTE_TOOL, tool, attributes=attributes) as current:
             try:
                 executed = self._executor.execute(
                     message, task_id=envelope.task_id, session_id=envelope.session_id, cancelled=held.lost

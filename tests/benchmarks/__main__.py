@@ -5,13 +5,14 @@ import os
 import platform
 import signal
 
-from tests.benchmarks import bench_footprint, bench_messaging, bench_sandbox, bench_steps
+from tests.benchmarks import bench_audit, bench_footprint, bench_messaging, bench_sandbox, bench_steps
 
 BENCHMARKS = {
     "steps": bench_steps.run,
     "footprint": bench_footprint.run,
     "sandbox": bench_sandbox.run,
     "messages": bench_messaging.run,
+    "audit": bench_audit.run,
 }
 
 

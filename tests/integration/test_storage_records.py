@@ -1,13 +1,10 @@
-"""What is kept for people and for learning: steps, artifacts, trajectories, rewards, policies, audit, spans, workers."""
+"""What is kept for people and for learning: steps, artifacts, trajectories, rewards, policies, spans, workers."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 import pytest
 
 from longstride.contracts.artifact import ArtifactRef, ref_for
@@ -224,63 +221,6 @@ def test_of_two_updates_at_once_each_trajectory_goes_to_one(database: Database) 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(claim, "ab")
     assert sorted(first + second) == sorted(ids)
-
-
-# Audit
-
-
-def test_the_chain_can_be_followed_by_a_stranger(database: Database) -> None:
-    entry = {"who": "ada", "did": "approve", "n": 1e22, "f": 0.1, "text": "ä\x00", "nested": {"b": [1], "a": None}}
-    with database.begin() as uow:
-        uow.audit.append("a", entry)
-        uow.audit.append("a", {"second": True})
-        uow.audit.append("b", {"other": "tenant"})
-    with database.begin() as uow:
-        previous = "0" * 64
-        for seq, link in enumerate(uow.audit.read("a"), 1):
-            moment = link.occurred_at.astimezone(UTC).isoformat(timespec="microseconds")
-            content = json.dumps([previous, "a", seq, moment, link.entry], sort_keys=True, separators=(",", ":"))
-            assert (link.seq, link.previous) == (seq, previous)
-            assert link.sha256 == hashlib.sha256(content.encode()).hexdigest()
-            previous = link.sha256
-        assert [uow.audit.verify(tenant) for tenant in ("a", "b", "nobody")] == [None, None, None]
-
-
-@pytest.mark.parametrize(
-    ("tampering", "seq", "problem"),
-    [
-        ("UPDATE audit SET entry = '{\"n\": 9}' WHERE seq = 2", 2, "it was changed"),
-        ("UPDATE audit SET occurred_at = occurred_at + interval '1 second' WHERE seq = 3", 3, "it was changed"),
-        ("UPDATE audit SET sha256 = repeat('0', 64) WHERE seq = 2", 2, "it was changed"),
-        ("DELETE FROM audit WHERE seq = 2", 2, "entry 2 is missing"),
-        ("DELETE FROM audit WHERE seq = 1", 1, "entry 1 is missing"),
-        ("DELETE FROM audit WHERE seq = 2; UPDATE audit SET seq = seq - 1 WHERE seq > 2", 2, "does not follow"),
-    ],
-)
-def test_tampering_shows(database: Database, database_url: str, tampering: str, seq: int, problem: str) -> None:
-    with database.begin() as uow:
-        for number in range(1, 4):
-            uow.audit.append("a", {"n": number})
-    with psycopg.connect(database_url) as connection:
-        for statement in tampering.split(";"):
-            connection.execute(statement)  # type: ignore[arg-type]
-    with database.begin() as uow:
-        broken = uow.audit.verify("a")
-    assert broken is not None
-    assert broken.seq == seq
-    assert problem in broken.problem
-
-
-def test_appends_at_once_make_one_chain(database: Database) -> None:
-    def append(number: int) -> None:
-        with database.begin() as uow:
-            uow.audit.append("a", {"n": number})
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(append, range(24)))
-    with database.begin() as uow:
-        assert uow.audit.verify("a") is None
-        assert sorted(link.entry["n"] for link in uow.audit.read("a")) == list(range(24))
 
 
 # Spans and workers

@@ -1,5 +1,6 @@
 """A task played through the planner's pure transitions, with a clock of its own and no service."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import Action, CheckResult, Observation, Usage
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.events import ActionExecuted, Generated, TaskEnded
+from longstride.contracts.v1.tool_rules import RulesInForce
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -19,11 +21,17 @@ class Rehearsal:
     """Feeds messages to a task; remembers every decision."""
 
     def __init__(
-        self, submit: SubmitTask | str = "Count the lines.", source: Task | None = None, **fields: Any
+        self,
+        submit: SubmitTask | str = "Count the lines.",
+        source: Task | None = None,
+        rules: RulesInForce | None = None,
+        recent_calls: Callable[[str], int] = lambda tool: 0,
+        **fields: Any,
     ) -> None:
         submit = submit if isinstance(submit, SubmitTask) else SubmitTask(instruction=submit, **fields)
         self.now = NOON
-        self.decisions = [accept("task_1", "session_1", "default", submit, NOON, source)]
+        self.decisions = [accept("task_1", "session_1", "default", submit, NOON, source, rules)]
+        self._recent_calls = recent_calls
 
     @property
     def task(self) -> Task:
@@ -78,7 +86,7 @@ class Rehearsal:
         return self
 
     def _decide(self, transition: Any, *arguments: Any, sent: datetime | None = None) -> "Rehearsal":
-        decision = Decision(self.task, self.now, sent)
+        decision = Decision(self.task, self.now, sent, recent_calls=self._recent_calls)
         transition(decision, *arguments)
         self.decisions.append(decision)
         return self

@@ -13,7 +13,7 @@ from longstride.observability import logs, names
 from longstride.observability.context import bind, log_fields
 from longstride.observability.log_line import LogLine
 from longstride.observability.logs import LogFormat
-from longstride.observability.redact import Redactor
+from longstride.observability.redact import Redactor, hiding
 from longstride.observability.traceparent import SpanRef
 
 AT = 1_767_268_800_123_000_000  # 2026-01-01T12:00:00.123Z, by `date -u -d @1767268800`
@@ -176,3 +176,18 @@ def test_a_mistaken_call_is_reported_and_not_raised(out: io.StringIO, capsys: py
     handler = logs.configure("INFO", "json", out)
     handler.handle(logging.makeLogRecord({"msg": "%d things", "args": ("three",)}))
     assert "TypeError" in capsys.readouterr().err
+
+
+def test_what_the_current_work_hides_is_in_none_of_its_lines(out: io.StringIO) -> None:
+    logs.configure("INFO", "json", out)
+    for number in range(2):
+        with hiding(lambda text: text.replace("AK4711", "[gone]")):
+            try:
+                raise ValueError("AK4711 broke")
+            except ValueError:
+                log.exception("seen AK4711", extra={"said": ["AK4711"], "number": number})
+    log.info("AK4711 again")
+    first, second, after = map(json.loads, out.getvalue().splitlines())
+    assert (first["message"], first["said"]) == ("seen [gone]", ["[gone]"])
+    assert "AK4711" not in json.dumps([first, second])
+    assert after["message"] == "AK4711 again"

@@ -16,6 +16,7 @@ import pytest
 
 from longstride.observability import names, trace_family
 from longstride.observability.context import bind
+from longstride.observability.redact import hiding
 from longstride.observability.settings import TelemetrySettings
 from longstride.observability.setup import Telemetry, setup
 from longstride.observability.span_export import json_safe
@@ -170,6 +171,17 @@ def test_content_leaves_only_on_request(capture: bool, kept: bool, start: Start,
     (chat,) = store.all()
     assert ("gen_ai.input.messages" in chat.attributes) is kept
     assert chat.attributes["gen_ai.usage.input_tokens"] == 12
+
+
+def test_what_the_current_work_hides_is_in_no_error_of_a_span(start: Start, store: MemorySpans) -> None:
+    telemetry = start(writer=store)
+    take_out = hiding(lambda text: text.replace("AK4711", "[gone]"))
+    with pytest.raises(ValueError, match="AK4711"), take_out, span(names.EXECUTE_TOOL, "shell"):
+        raise ValueError("it printed AK4711")
+    assert telemetry.flush(10)
+    (tool,) = store.all()
+    assert "AK4711" not in json.dumps([tool.events, tool.status_detail, tool.attributes])
+    assert tool.status_detail == "ValueError: it printed [gone]"
 
 
 def test_secrets_leave_in_no_field(start: Start, store: MemorySpans) -> None:

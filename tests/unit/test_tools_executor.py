@@ -91,7 +91,7 @@ class World:
     ran: list[tuple[str, ...]]
 
     def do(self, tool: str, workspace: ArtifactRef | None = None, **options: object) -> ActionExecuted:
-        keys = ("tools", "inputs", "checks", "isolation", "approvals", "approved", "limits")
+        keys = ("tools", "inputs", "checks", "isolation", "approvals", "approved", "limits", "redactions")
         known = {key: options.pop(key) for key in keys if key in options}
         cancelled = options.pop("cancelled", None)
         command = ExecuteAction(
@@ -406,3 +406,29 @@ def test_a_file_that_cannot_be_handed_in_undoes_the_submission(world: World, pat
 
 def test_a_submission_without_checks_is_accepted(world: World) -> None:
     assert seen(submitted(world, "x")) == ("ok", "submitted")
+
+
+# Redaction
+
+
+def test_what_is_redacted_is_in_no_observation_and_no_object(world: World) -> None:
+    rules = [{"pattern": "AK[0-9]+"}, {"pattern": "line 1[0-9]{3}", "replacement": "-"}]
+    executed = world.shell("echo the key is AK4711", redactions=rules)
+    assert executed.observation is not None
+    assert executed.observation.text.strip() == "the key is [redacted]"
+    flood = world.shell("flood 3000", redactions=rules).observation
+    assert flood is not None
+    assert flood.full is not None
+    kept = world.artifacts.get(flood.full).decode()
+    assert ("line 999\n-\n" in kept, "line 1000" in kept, "line 2000" in kept) == (True, False, True)
+
+
+def test_a_refusal_and_a_check_that_quote_are_redacted(world: World) -> None:
+    rules = [{"pattern": "AK[0-9]+"}]
+    refused = world.do("fly", redactions=[{"pattern": "fly"}])
+    assert refused.observation is not None
+    assert "'[redacted]'" in refused.observation.text
+    checks = (CommandCheck(name="c", run="fail AK4711"),)
+    judged = world.do("submit", answer="x", checks=checks, redactions=rules)
+    assert "AK4711" not in judged.model_dump_json()
+    assert "[redacted]" in judged.checks[0].detail

@@ -12,15 +12,26 @@ from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.context import Message
 from longstride.contracts.v1.events import TaskAccepted
 from longstride.contracts.v1.input_file import InputFile
+from longstride.contracts.v1.tool_rules import RulesInForce
 
 INLINE_BYTES = 1024
 """Longer inline files become objects, so that the commands which carry them stay small."""
 
 
 def accept(
-    task_id: str, session_id: str, tenant: str, submit: SubmitTask, now: datetime, source: Task | None = None
+    task_id: str,
+    session_id: str,
+    tenant: str,
+    submit: SubmitTask,
+    now: datetime,
+    source: Task | None = None,
+    rules: RulesInForce | None = None,
 ) -> Decision:
-    """A queued task. ``source`` is the state to fork from, folded up to the step that ``submit.fork_of`` names."""
+    """A queued task.
+
+    ``source`` is the state to fork from, folded up to the step that ``submit.fork_of`` names; ``rules`` are those of
+    its tenant and agent definition, which hold for it to its end.
+    """
     decision = Decision(Task(id=task_id, session_id=session_id, tenant=tenant, submit=submit), now)
     kept = submit.model_copy(
         update={
@@ -28,7 +39,7 @@ def accept(
             "checks": tuple(_check(decision, check) for check in submit.checks),
         }
     )
-    decision.record(Submitted(at=now, submit=kept, messages=opening(kept)))
+    decision.record(Submitted(at=now, submit=kept, messages=opening(kept), rules=rules))
     if source is not None:
         decision.record(_forked(source, kept))
     decision.effect(Reply(TaskAccepted()))

@@ -52,6 +52,13 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class CountCall:
+    """A tool with a rate limit is called."""
+
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """Tell the client that submitted the task."""
 
@@ -65,7 +72,7 @@ class SetDeadline:
     seconds: float | None
 
 
-Effect = Store | Dispatch | Settle | Abandon | Send | Reply | SetDeadline
+Effect = Store | Dispatch | Settle | Abandon | Send | CountCall | Reply | SetDeadline
 
 
 @dataclass(slots=True)
@@ -78,8 +85,15 @@ class Decision:
     """When the message in hand was sent, by its sender's clock."""
     history: Callable[[int], str | None] = lambda step: None
     """Reads the observation of an earlier step."""
+    recent_calls: Callable[[str], int] = lambda tool: 0
+    """Counts the calls of a tool by the tenant's tasks in the last minute."""
     events: list[TaskEvent] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    before: Task = field(init=False)
+    """The task as it was found."""
+
+    def __post_init__(self) -> None:
+        self.before = self.task
 
     def record(self, event: TaskEvent) -> None:
         """Append an event; the task is its fold."""

@@ -8,6 +8,7 @@ from longstride.contracts.v1.action import Action, CheckResult, Observation, Usa
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.context import Message
 from longstride.contracts.v1.events import EndReason, Outcome
+from longstride.contracts.v1.tool_rules import RulesInForce
 
 
 class Submitted(Contract):
@@ -17,6 +18,8 @@ class Submitted(Contract):
     submit: SubmitTask
     messages: tuple[Message, ...]
     """The opening context: system prompt and instruction. Stored, so that a new release does not change a running task."""
+    rules: RulesInForce | None = None
+    """On tools. Stored, so that new rules do not change a running task."""
 
 
 class Forked(Contract):

@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 from longstride.agent import events as e
 from longstride.agent.context import Context
+from longstride.agent.tool_rules import ANYTHING
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.v1.action import Action, CheckResult, ObservationStatus, Usage
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.context import Message
 from longstride.contracts.v1.events import EndReason, Outcome
+from longstride.contracts.v1.tool_rules import ToolRules
 
 Phase = Literal["queued", "thinking", "acting", "awaiting_approval", "awaiting_subtasks", "paused", "ready", "ended"]
 """``thinking``: a model call is out; ``acting``: a tool call is out; ``ready``: nothing is out and the next step may start."""
@@ -36,6 +38,16 @@ class Turn:
     status: ObservationStatus
     digest: str
     """One line for the summary of a compacted context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Who asked for the action in hand, and where it is written."""
+
+    event: int
+    """Its seq."""
+    policy: str
+    policy_version: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,14 @@ class Task:
     plan: tuple[str, ...] = ()
     action: Action | None = None
     """Proposed and not yet observed."""
+    proposal: Proposal | None = None
+    """The last one."""
     approved: bool = False
+    approver: str | None = None
+    """Who approved the action in hand."""
+    rules: ToolRules = ANYTHING
+    rules_version: int | None = None
+    """``None``: nobody had set any when it was accepted."""
     turns: tuple[Turn, ...] = ()
     call_tokens: tuple[int, ...] = ()
     """Output tokens of the last model calls."""
@@ -116,7 +135,8 @@ def evolve(task: Task, event: e.TaskEvent) -> Task:
 
 
 def _submitted(task: Task, event: e.Submitted) -> Task:
-    return replace(task, submit=event.submit, context=Context().add(*event.messages), workspace=event.submit.workspace)
+    task = replace(task, submit=event.submit, context=Context().add(*event.messages), workspace=event.submit.workspace)
+    return replace(task, rules=event.rules.rules, rules_version=event.rules.version) if event.rules else task
 
 
 def _forked(task: Task, event: e.Forked) -> Task:
@@ -131,7 +151,7 @@ def _started(task: Task, event: e.Started) -> Task:
 
 
 def _step_started(task: Task, event: e.StepStarted) -> Task:
-    return replace(task, phase="thinking", step=event.step, action=None, approved=False)
+    return replace(task, phase="thinking", step=event.step, action=None, approved=False, approver=None)
 
 
 def _proposed(task: Task, event: e.ActionProposed) -> Task:
@@ -143,6 +163,7 @@ def _proposed(task: Task, event: e.ActionProposed) -> Task:
         spent=task.spent + event.usage,
         context=context,
         action=event.action,
+        proposal=Proposal(task.seq + 1, event.policy, event.policy_version),
         plan=task.plan if event.action is None or event.action.plan is None else event.action.plan,
         format_errors=task.format_errors + 1 if event.format_error else 0,
         call_tokens=(*task.call_tokens, event.usage.output_tokens)[-MEMORY:],
@@ -159,7 +180,7 @@ def _approval_requested(task: Task, event: e.ApprovalRequested) -> Task:
 
 
 def _approval_decided(task: Task, event: e.ApprovalDecided) -> Task:
-    return replace(task, phase="acting", clock_started=event.at, approved=event.approved)
+    return replace(task, phase="acting", clock_started=event.at, approved=event.approved, approver=event.by)
 
 
 def _observed(task: Task, event: e.ActionObserved) -> Task:

@@ -10,15 +10,21 @@ from longstride.agent import events as e
 from longstride.agent.breaker import tripped
 from longstride.agent.budget import Exhausted, exhausted, overspent
 from longstride.agent.compaction import keep_room
-from longstride.agent.decision import Abandon, Decision, Dispatch, Reply, Send, SetDeadline, Settle
+from longstride.agent.decision import Abandon, CountCall, Decision, Dispatch, Reply, Send, SetDeadline, Settle
 from longstride.agent.delegation import delegate, release_ready, report, stop_subtasks
+from longstride.agent.redaction import redact
 from longstride.agent.reflect import reflect
 from longstride.agent.stuck import verdict
 from longstride.agent.task import Task
+from longstride.agent.tool_rules import Denied, NeedsApproval, offered, rate_limit, rule
 from longstride.contracts.v1 import commands as c
 from longstride.contracts.v1 import events as v
 from longstride.contracts.v1.action import Action, Observation
+from longstride.contracts.v1.limits import SandboxLimits
 from longstride.learning.reward import reward_of
+
+SHOWN = 8192
+"""Bytes of an observation that an agent sees, at the most."""
 
 
 def start(decision: Decision) -> None:
@@ -50,7 +56,7 @@ def _generate(decision: Decision) -> c.Generate:
         policy=submit.policy,
         track=submit.track,
         context=task.context.head(),
-        tools=submit.tools or (),
+        tools=offered(submit.tools, task.rules),
         sampling=submit.sampling,
         timeout_s=max(1.0, min(submit.limits.model_timeout_s, left)),
     )
@@ -79,14 +85,23 @@ def _proposed(decision: Decision, message: v.Generated) -> e.ActionProposed:
 
 
 def consider(decision: Decision, action: Action) -> None:
-    """Whether the action may be carried out now, must wait for a person, or is the planner's own."""
-    if decision.task.pausing:
+    """Whether the action may be carried out now, is against the rules, must wait for a person, or is the planner's own."""
+    task = decision.task
+    if task.pausing:
         return park(decision)
-    if action.tool in OWN and action.tool in (decision.task.submit.tools or OWN):
-        return OWN[action.tool](decision, action)
-    if decision.task.submit.approvals == "always" and not decision.task.approved:
-        return ask(decision, f"every action of this task needs approval: {action.tool}")
-    return act(decision, action)
+    limit = rate_limit(action.tool, task.rules)
+    ruling = rule(action, task.rules, decision.recent_calls(action.tool) if limit else 0)
+    if isinstance(ruling, Denied):
+        return answer(decision, Observation(status="denied", text=ruling.reason))
+    own = OWN.get(action.tool) if action.tool in (task.submit.tools or OWN) else None
+    question = ruling.question if isinstance(ruling, NeedsApproval) else None
+    if question is None and own is None and task.submit.approvals == "always":
+        question = f"every action of this task needs approval: {action.tool}"
+    if question and not task.approved:
+        return ask(decision, question)
+    if limit:
+        decision.effect(CountCall(action.tool))
+    return (own or act)(decision, action)
 
 
 def ask(decision: Decision, why: str) -> None:
@@ -98,20 +113,25 @@ def ask(decision: Decision, why: str) -> None:
 def act(decision: Decision, action: Action) -> None:
     """Execute: send the action to a sandbox, with the workspace of the last committed step."""
     task, submit = decision.task, decision.task.submit
-    limits = submit.sandbox.model_copy(update={"wall_s": min(submit.sandbox.wall_s, submit.limits.step_timeout_s)})
     command = c.ExecuteAction(
         step=task.step,
         action=action,
-        tools=submit.tools or (),
+        tools=offered(submit.tools, task.rules),
         workspace=task.workspace,
         inputs=submit.inputs if _fresh(decision) else (),
-        limits=limits,
+        limits=call_limits(submit),
         isolation=submit.isolation,
         checks=submit.checks if action.tool == "submit" else (),
         approvals=submit.approvals,
         approved=task.approved,
+        redactions=task.rules.redactions,
     )
     decision.effect(Dispatch("execute", command))
+
+
+def call_limits(submit: c.SubmitTask) -> SandboxLimits:
+    """What one tool call of a task may use."""
+    return submit.sandbox.model_copy(update={"wall_s": min(submit.sandbox.wall_s, submit.limits.step_timeout_s)})
 
 
 def _fresh(decision: Decision) -> bool:
@@ -184,7 +204,9 @@ def recall(decision: Decision, action: Action) -> None:
 
 
 def answer(decision: Decision, observation: Observation) -> None:
-    """Answer an action from within the planner."""
+    """Answer an action from within the planner. What an executor answers was redacted there, before it was stored."""
+    text = redact(observation.text, decision.task.rules.redactions, most=SHOWN)
+    observation = observation.model_copy(update={"text": text})
     observe(decision, observation, v.ActionExecuted(step=decision.task.step))
     go_on(decision)
 

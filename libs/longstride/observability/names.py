@@ -50,6 +50,8 @@ PUBLISH_POLICY = SpanName("publish_policy")
 LOAD_POLICY = SpanName("load_policy")
 """Weights were put into service. Target: the policy."""
 
+DENIED = "tool_call_denied"
+"""The event of a transition that refused a tool call."""
 EXCEPTION = "exception"
 """The event that the conventions give a failed span."""
 

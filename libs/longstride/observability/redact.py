@@ -5,7 +5,9 @@ a name that says what they are. It errs towards taking out too much; numbers of 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 
 REDACTED = "[redacted]"
@@ -58,6 +60,25 @@ MIN_SECRET = 8
 """Shorter values of secret variables are not looked for: they would turn up in ordinary words."""
 
 
+_hiding: ContextVar[Callable[[str], str] | None] = ContextVar("longstride_hiding", default=None)
+
+
+@contextmanager
+def hiding(take_out: Callable[[str], str]) -> Iterator[None]:
+    """Also take this out of what the current thread logs, and of the errors that its spans record, in a ``with`` block."""
+    token = _hiding.set(take_out)
+    try:
+        yield
+    finally:
+        _hiding.reset(token)
+
+
+def hidden(text: str) -> str:
+    """``text`` without what ``hiding`` takes out."""
+    take_out = _hiding.get()
+    return text if take_out is None else take_out(text)
+
+
 class Redactor:
     """Text in, the same text without its secrets out. Applying it again changes nothing."""
 
@@ -77,6 +98,7 @@ class Redactor:
         )
 
     def __call__(self, text: str) -> str:
+        text = hidden(text)
         return self._cached(text) if len(text) <= MAX_CACHED else self._redact(text)
 
     def _redact(self, text: str) -> str:

@@ -13,6 +13,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 from longstride.observability import names, trace_family
 from longstride.observability.context import Value, span_fields
 from longstride.observability.names import Attribute, SpanName
+from longstride.observability.redact import hidden
 from longstride.observability.traceparent import SpanRef, parse
 
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
@@ -156,16 +157,21 @@ def set_attributes(span: Span, attributes: Attributes) -> None:
     span.set_attributes(_given(attributes))
 
 
+def add_event(name: str, attributes: Attributes) -> None:
+    """Something that happened inside the current span."""
+    trace.get_current_span().add_event(name, _given(attributes))
+
+
 def record_exception(span: Span, error: BaseException) -> None:
     """Mark a span as failed, and say by what. Secrets are taken out on export, as of all attributes."""
     kind = type(error).__qualname__
-    summary = traceback.format_exception_only(error)[-1].strip()  # unlike str(error), it cannot raise
+    summary = hidden(traceback.format_exception_only(error)[-1].strip())  # unlike str(error), it cannot raise
     span.add_event(
         names.EXCEPTION,
         {
             names.EXCEPTION_TYPE: kind,
             names.EXCEPTION_MESSAGE: summary.partition(": ")[2][:MAX_MESSAGE],
-            names.EXCEPTION_STACKTRACE: "".join(traceback.format_exception(error))[-MAX_STACKTRACE:],
+            names.EXCEPTION_STACKTRACE: hidden("".join(traceback.format_exception(error)))[-MAX_STACKTRACE:],
         },
     )
     span.set_attribute(names.ERROR_TYPE, kind)

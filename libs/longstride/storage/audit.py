@@ -1,102 +1,241 @@
 """The audit log: who did what, append-only, hash-chained a tenant, so that a change or a gap shows."""
 
-import hashlib
 import json
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from psycopg.types.json import Jsonb
-
+from longstride.storage.audit_chain import (
+    GENESIS,
+    AuditRow,
+    BrokenLink,
+    Gap,
+    Link,
+    Walk,
+    merged,
+    moment,
+    written,
+)
 from longstride.storage.columns import columns
 from longstride.storage.transaction import Transaction
 
-GENESIS = "0" * 64
+CHECKPOINT = "rows_removed"
+"""The kind of the entry that says which rows retention removed, and the hash up to there."""
 
 
 @dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """See ``tables.AuditRow``."""
+class Verdict:
+    """What ``verify`` found."""
 
     tenant: str
-    seq: int
-    """1, 2, 3 … a tenant."""
-    entry: dict[str, Any]
-    previous: str
-    sha256: str
-    occurred_at: datetime
+    rows: int
+    """That are there and hold."""
+    head: Link
+    """The last row that holds; note it elsewhere."""
+    removed: tuple[Gap, ...] = field(default=())
+    """By retention."""
+    broken: BrokenLink | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class BrokenLink:
-    """Where the chain does not hold."""
+class Hold:
+    """A legal hold: nothing it covers is removed."""
 
-    seq: int
-    problem: str
+    id: int
+    tenant: str
+    task_id: str | None
+    """``None``: all of the tenant's."""
+    reason: str
+    placed_by: str
+    placed_at: datetime
+    released_by: str | None
+    released_at: datetime | None
 
 
-_COLUMNS = columns(AuditEntry)
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('longstride.audit.' || %s, 0))"
-_LAST = f"SELECT {_COLUMNS} FROM audit WHERE tenant = %s ORDER BY seq DESC LIMIT 1"
-_AS_STORED = "SELECT %s::jsonb, clock_timestamp()"
-_APPEND = f"INSERT INTO audit ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s)"
-_READ = f"SELECT {_COLUMNS} FROM audit WHERE tenant = %s AND seq > %s ORDER BY seq LIMIT %s"
+_COLUMNS = "tenant, seq, entry::text, previous, sha256, occurred_at"
+_LINK = """encode(sha256(convert_to(
+    '["' || {previous} || '",' || %(name)s || ',' || {seq} || ',"' || %(moment)s || '",' || %(entry)s || ']', 'UTF8')), 'hex')"""
+_APPEND = f"""
+    WITH head AS (
+        INSERT INTO audit_heads AS h (tenant, seq, previous, sha256)
+        VALUES (%(tenant)s, 1, '{GENESIS}', {_LINK.format(previous=f"'{GENESIS}'", seq=1)})
+        ON CONFLICT (tenant) DO UPDATE
+        SET seq = h.seq + 1, previous = h.sha256, sha256 = {_LINK.format(previous="h.sha256", seq="(h.seq + 1)")}
+        RETURNING seq, previous, sha256)
+    INSERT INTO audit (tenant, seq, entry, previous, sha256, occurred_at)
+    SELECT %(tenant)s, seq, %(entry)s::json, previous, sha256, %(moment)s::timestamptz FROM head"""
+_READ = f"""
+    SELECT {_COLUMNS} FROM audit WHERE tenant = %(tenant)s AND seq > %(after)s
+      AND (%(since)s::timestamptz IS NULL OR occurred_at >= %(since)s)
+      AND (%(until)s::timestamptz IS NULL OR occurred_at < %(until)s)
+    ORDER BY seq LIMIT %(limit)s"""
+_HEAD = "SELECT seq, sha256 FROM audit_heads WHERE tenant = %s"
+_TENANTS = "SELECT tenant FROM audit_heads UNION SELECT DISTINCT tenant FROM audit ORDER BY 1"
+_CHECKPOINT = f"""
+    SELECT seq, entry::text FROM audit WHERE tenant = %s AND entry->>'kind' = '{CHECKPOINT}' ORDER BY seq DESC LIMIT 1"""
 _PAGE = 1000
+
+_KEEP_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('longstride.audit.keep.' || %s, 0))"
+_RETAIN = """
+    INSERT INTO audit_retention (tenant, days) VALUES (%(tenant)s, %(days)s)
+    ON CONFLICT (tenant) DO UPDATE SET days = excluded.days"""
+_DAYS = "SELECT days FROM audit_retention WHERE tenant = %s"
+_OLD = """
+    SELECT a.seq, a.sha256, a.entry->>'kind' FROM audit a
+    WHERE a.tenant = %(tenant)s AND a.occurred_at < %(before)s AND a.seq <> %(checkpoint)s
+      AND NOT EXISTS (
+          SELECT FROM audit_holds h WHERE h.tenant = a.tenant AND h.released_at IS NULL
+          AND (h.task_id IS NULL OR h.task_id = a.entry->>'task_id'))
+    ORDER BY a.seq LIMIT %(limit)s"""
+_REMOVE = "DELETE FROM audit WHERE tenant = %s AND seq = ANY(%s)"
+_HELD = columns(Hold)
+_HOLD = f"INSERT INTO audit_holds (tenant, task_id, reason, placed_by) VALUES (%s, %s, %s, %s) RETURNING {_HELD}"
+_RELEASE = f"""
+    UPDATE audit_holds SET released_by = %s, released_at = now() WHERE id = %s AND released_at IS NULL
+    RETURNING {_HELD}"""
+_HOLDS = f"""
+    SELECT {_HELD} FROM audit_holds WHERE (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+      AND (%(released)s OR released_at IS NULL) ORDER BY id"""
 
 
 class Audit:
-    """The ``audit`` table."""
+    """The ``audit`` table, and what decides how long its rows stay."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
+        self._waiting: list[tuple[str, str, str]] = []
 
-    def append(self, tenant: str, entry: dict[str, Any]) -> AuditEntry:
-        """Add an entry; appends of one tenant wait for each other until the transaction ends."""
-        self._transaction.later(_LOCK, (tenant,))
-        last = self._transaction.row(AuditEntry, _LAST, (tenant,))
-        stored = self._transaction.row(_pair, _AS_STORED, (Jsonb(entry),))
-        assert stored is not None
-        seq, previous = (last.seq + 1, last.sha256) if last else (1, GENESIS)
-        link = _link(tenant, seq, previous, *stored)
-        row = (link.tenant, link.seq, Jsonb(link.entry), link.previous, link.sha256, link.occurred_at)
-        self._transaction.later(_APPEND, row)
-        return link
+    # Writing
 
-    def read(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditEntry]:
-        """Entries with a seq above ``after``, in order."""
-        return self._transaction.rows(AuditEntry, _READ, (tenant, after, limit))
+    def append(self, tenant: str, entry: Mapping[str, Any], at: datetime | None = None) -> None:
+        """Add an entry, at the very end of this transaction.
 
-    def verify(self, tenant: str) -> BrokenLink | None:
-        """The first entry that is missing or not what was written; ``None``: the chain holds.
-
-        Cut-off entries at the end leave a chain that holds: compare the last ``sha256`` with one noted elsewhere.
+        A tenant's transactions queue behind the head of its chain, so it is locked last and for the commit alone.
         """
-        previous, seq = GENESIS, 0
-        while page := self.read(tenant, seq, _PAGE):
-            for entry in page:
-                problem = _problem(entry, seq + 1, previous)
-                if problem:
-                    return BrokenLink(seq + 1, problem)
-                previous, seq = entry.sha256, entry.seq
-        return None
+        self._waiting.append((tenant, moment(at or datetime.now(UTC)), written(entry)))
+
+    def write(self) -> None:
+        """For ``UnitOfWork``: queue what was appended. Tenants in one order, so that no two transactions wait in a ring."""
+        for tenant, at, text in sorted(self._waiting, key=lambda waiting: waiting[0]):
+            row = {"tenant": tenant, "name": json.dumps(tenant), "moment": at, "entry": text}
+            self._transaction.later(_APPEND, row)
+        self._waiting.clear()
+
+    # Reading
+
+    def read(
+        self,
+        tenant: str,
+        after: int = 0,
+        limit: int = 100,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[AuditRow]:
+        """Rows with a seq above ``after``, in order; those that happened from ``since`` to before ``until``."""
+        wanted = {"tenant": tenant, "after": after, "limit": limit, "since": since, "until": until}
+        return self._transaction.rows(AuditRow, _READ, wanted)
+
+    def all(self, tenant: str, since: datetime | None = None, until: datetime | None = None) -> Iterator[AuditRow]:
+        """Every such row, page by page."""
+        after = 0
+        while page := self.read(tenant, after, _PAGE, since, until):
+            yield from page
+            after = page[-1].seq
+
+    def tenants(self) -> list[str]:
+        """Those of whom anything is known."""
+        return [str(tenant) for tenant in self._transaction.values(_TENANTS)]
+
+    def head(self, tenant: str) -> Link | None:
+        """The end of the chain, as the table of heads has it."""
+        return self._transaction.row(Link, _HEAD, (tenant,))
+
+    def verify(self, tenant: str, noted: Mapping[int, str] | None = None) -> Verdict:
+        """Walk the chain: find the first row that is changed, missing, reordered or made up.
+
+        A cut-off end shows against the table of heads; one that was cut there as well, or a chain written anew, against
+        ``noted``: hashes by seq from an earlier export.
+        """
+        head = self.head(tenant)  # before the walk: rows that are appended meanwhile lie beyond it
+        checkpoint = self._checkpoint(tenant)
+        known = {**({head.seq: head.sha256} if head else {}), **(noted or {})}
+        walk = Walk(gaps=checkpoint[1], noted=known)
+        if all(walk.take(row) for row in self.all(tenant)):
+            walk.end()
+        now = self.head(tenant)
+        if walk.broken is None and walk.last.seq > (now.seq if now else 0):
+            walk.broken = BrokenLink(walk.last.seq, "it lies beyond the end that the table of heads tells of")
+        return Verdict(tenant, walk.rows, walk.last, tuple(checkpoint[1]), walk.broken)
+
+    def _checkpoint(self, tenant: str) -> tuple[int, list[Gap]]:
+        """The seq of the latest checkpoint, and the gaps that it tells of."""
+        found = self._transaction.row(_pair, _CHECKPOINT, (tenant,))
+        return (found[0], [Gap(*gap) for gap in json.loads(found[1])["removed"]]) if found else (0, [])
+
+    # Retention and holds
+
+    def retain(self, tenant: str, days: int | None, by: str) -> None:
+        """Keep rows for so many days; ``None``: for ever, as without a word."""
+        self._transaction.later(_KEEP_LOCK, (tenant,))
+        if days is None:
+            self._transaction.later("DELETE FROM audit_retention WHERE tenant = %s", (tenant,))
+        else:
+            self._transaction.later(_RETAIN, {"tenant": tenant, "days": days})
+        self.append(tenant, {"kind": "retention_set", "days": days, "by": by})
+
+    def retention(self, tenant: str) -> int | None:
+        """Days that rows are kept; ``None``: for ever."""
+        days: int | None = self._transaction.value(_DAYS, (tenant,))
+        return days
+
+    def hold(self, tenant: str, task_id: str | None, reason: str, by: str) -> Hold:
+        """Remove nothing of a tenant, or of one of its tasks, until ``release``."""
+        self._transaction.later(_KEEP_LOCK, (tenant,))
+        hold = self._transaction.row(Hold, _HOLD, (tenant, task_id, reason, by))
+        assert hold is not None, "an INSERT returns its row"
+        self.append(tenant, {"kind": "hold_placed", "hold": hold.id, "task_id": task_id, "reason": reason, "by": by})
+        return hold
+
+    def release(self, hold_id: int, by: str) -> Hold | None:
+        """End a hold; ``None``: there is none that is open."""
+        hold = self._transaction.row(Hold, _RELEASE, (by, hold_id))
+        if hold is not None:
+            self.append(hold.tenant, {"kind": "hold_released", "hold": hold.id, "task_id": hold.task_id, "by": by})
+        return hold
+
+    def holds(self, tenant: str | None = None, *, released: bool = False) -> list[Hold]:
+        """Open holds, and with ``released`` the others as well."""
+        return self._transaction.rows(Hold, _HOLDS, {"tenant": tenant, "released": released})
+
+    def sweep(self, tenant: str, limit: int = 10_000, now: datetime | None = None) -> int:
+        """Remove rows that are older than the tenant's retention and under no hold, at most ``limit``; returns how many.
+
+        A new entry of the chain, written in the same transaction, tells which rows are gone and what hash the next one
+        follows: the rest stays verifiable, and a removal that nobody may have made still shows.
+        """
+        self._transaction.later(_KEEP_LOCK, (tenant,))
+        days = self.retention(tenant)
+        if days is None:
+            return 0
+        before = (now or datetime.now(UTC)) - timedelta(days=days)
+        checkpoint, gaps = self._checkpoint(tenant)
+        wanted = {"tenant": tenant, "before": before, "checkpoint": checkpoint, "limit": limit}
+        old = self._transaction.rows(_triple, _OLD, wanted)
+        if all(kind == CHECKPOINT for _, _, kind in old):
+            return 0  # nothing but checkpoints: removing one would write the next
+        removed = [Link(seq, sha256) for seq, sha256, _ in old]
+        self._transaction.later(_REMOVE, (tenant, [link.seq for link in removed]))
+        self.append(
+            tenant,
+            {"kind": CHECKPOINT, "before": moment(before), "removed": [list(gap) for gap in merged(gaps, removed)]},
+        )
+        return len(removed)
 
 
-def _problem(entry: AuditEntry, seq: int, previous: str) -> str | None:
-    if entry.seq != seq:
-        return f"entry {seq} is missing, the next one is {entry.seq}"
-    if entry.previous != previous:
-        return "it does not follow from the entry before"
-    if entry != _link(entry.tenant, seq, previous, entry.entry, entry.occurred_at):
-        return "it was changed after it was written"
-    return None
+def _pair(first: int, second: str) -> tuple[int, str]:
+    return first, second
 
 
-def _link(tenant: str, seq: int, previous: str, entry: dict[str, Any], occurred_at: datetime) -> AuditEntry:
-    moment = occurred_at.astimezone(UTC)
-    content = [previous, tenant, seq, moment.isoformat(timespec="microseconds"), entry]
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return AuditEntry(tenant, seq, entry, previous, hashlib.sha256(canonical.encode()).hexdigest(), moment)
-
-
-def _pair(entry: dict[str, Any], now: datetime) -> tuple[dict[str, Any], datetime]:
-    return entry, now
+def _triple(first: int, second: str, third: str | None) -> tuple[int, str, str | None]:
+    return first, second, third

@@ -102,6 +102,7 @@ class Database:
                     uow = UnitOfWork(transaction, self._outbox_ids, self._notify_outbox)
                     try:
                         yield uow
+                        uow.committing()
                         transaction.commit()
                     except BaseException:
                         _roll_back(connection)

@@ -19,7 +19,8 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import JSON as TEXT_JSON
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 TIME = DateTime(timezone=True)
@@ -361,12 +362,80 @@ class AuditRow(Base):
     __tablename__ = "audit"
     tenant: Mapped[str] = mapped_column(primary_key=True)
     seq: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    entry: Mapped[JSON]
+    entry: Mapped[JSON] = mapped_column(TEXT_JSON)
+    """Kept as it was written: its text is what is hashed."""
     previous: Mapped[str]
     """``sha256`` of the row before, 64 zeros for the first."""
     sha256: Mapped[str]
-    """Of the canonical JSON of [previous, tenant, seq, occurred_at, entry]; see ``audit.py``."""
+    """Of the canonical JSON of [previous, tenant, seq, occurred_at, entry]; see ``audit_chain.py``."""
     occurred_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+    __table_args__ = (
+        Index("ix_audit_occurred", "occurred_at", postgresql_using="brin"),
+        Index("ix_audit_checkpoints", "tenant", "seq", postgresql_where=text("entry ->> 'kind' = 'rows_removed'")),
+    )
+
+
+class AuditHeadRow(Base):
+    """The end of a tenant's chain: what the next row follows, and by which a cut-off end shows."""
+
+    __tablename__ = "audit_heads"
+    tenant: Mapped[str] = mapped_column(primary_key=True)
+    seq: Mapped[int] = mapped_column(BigInteger)
+    previous: Mapped[str]
+    sha256: Mapped[str]
+
+    __table_args__ = ({"postgresql_with": {"fillfactor": "10"}},)
+
+
+class AuditRetentionRow(Base):
+    """How long a tenant's audit rows are kept; a tenant without a row keeps them for ever."""
+
+    __tablename__ = "audit_retention"
+    tenant: Mapped[str] = mapped_column(primary_key=True)
+    days: Mapped[int] = mapped_column(Integer)
+
+    __table_args__ = (CheckConstraint("days > 0", name="days"),)
+
+
+class AuditHoldRow(Base):
+    """A legal hold: it stops the removal of what it covers."""
+
+    __tablename__ = "audit_holds"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    tenant: Mapped[str]
+    task_id: Mapped[str | None]
+    """``None``: all of the tenant's rows."""
+    reason: Mapped[str]
+    placed_by: Mapped[str]
+    placed_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    released_by: Mapped[str | None]
+    released_at: Mapped[datetime | None]
+
+    __table_args__ = (Index("ix_audit_holds_open", "tenant", postgresql_where=text("released_at IS NULL")),)
+
+
+class ToolRulesRow(Base):
+    """What the tasks of a tenant and agent definition may do with tools; the highest version is for new tasks."""
+
+    __tablename__ = "tool_rules"
+    tenant: Mapped[str] = mapped_column(primary_key=True)
+    agent: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(Integer, primary_key=True)
+    rules: Mapped[JSON]
+    """A ``contracts.v1.tool_rules.ToolRules``."""
+    set_by: Mapped[str]
+    set_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class ToolCallsRow(Base):
+    """When a tenant's tasks called a tool that has a rate limit, over the last minute."""
+
+    __tablename__ = "tool_calls"
+    tenant: Mapped[str] = mapped_column(primary_key=True)
+    tool: Mapped[str] = mapped_column(primary_key=True)
+    calls: Mapped[list[datetime]] = mapped_column(ARRAY(TIME))
+    """Oldest first."""
 
 
 class SpanRow(Base):

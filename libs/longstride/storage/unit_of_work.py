@@ -17,6 +17,7 @@ from longstride.storage.spans import Spans
 from longstride.storage.steps import Steps
 from longstride.storage.tasks import Tasks
 from longstride.storage.timers import Timers
+from longstride.storage.tool_rules import ToolRulesets
 from longstride.storage.training_ledger import TrainingLedger
 from longstride.storage.trajectories import Trajectories
 from longstride.storage.transaction import Transaction
@@ -44,6 +45,7 @@ class UnitOfWork:
         self.policies = Policies(transaction)
         self.training_ledger = TrainingLedger(transaction)
         self.audit = Audit(transaction)
+        self.tool_rules = ToolRulesets(transaction, self.audit)
         self.spans = Spans(transaction)
         self.workers = Workers(transaction)
 
@@ -54,6 +56,10 @@ class UnitOfWork:
     def flush(self) -> None:
         """Send what is queued and wait, so that its conflicts are raised here rather than at the commit."""
         self._transaction.flush()
+
+    def committing(self) -> None:
+        """For ``Database.begin``: the commit comes next. What others queue behind is written now, to be locked no longer."""
+        self.audit.write()
 
     def committed(self) -> None:
         """For ``Database.begin``: the commit is done."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from longstride.agent.redaction import redact, redact_check
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.v1.action import CheckResult, Observation, ObservationStatus, Usage
 from longstride.contracts.v1.commands import ExecuteAction
@@ -100,7 +101,8 @@ class Executor:
                     return unchanged.model_copy(update={"needs_review": True, "review": question})
                 return self._carry_out(call)
             except Refused as refused:
-                observation = self._observe(str(refused), session_id, status=refused.status)
+                told = redact(str(refused), command.redactions)
+                observation = self._observe(told, session_id, status=refused.status)
                 return unchanged.model_copy(update={"observation": observation})
             except InputUnusable as error:
                 return unchanged.model_copy(update={"input_error": str(error)})
@@ -185,9 +187,9 @@ class Executor:
             result = replace(result, status="limit")
         return ActionExecuted(
             step=call.command.step,
-            observation=self._observe(text + note, call.session, result=result),
+            observation=self._observe(redact(text + note, call.command.redactions), call.session, result=result),
             workspace=workspace,
-            checks=judgement.checks,
+            checks=tuple(redact_check(check, call.command.redactions) for check in judgement.checks),
             artifacts=judgement.artifacts,
             usage=result.usage + judgement.usage,
         )

@@ -117,6 +117,10 @@ def _described(
     tool: Annotated[
         list[str] | None, _opt("--tool", panel=WORK, metavar="NAME", help="Allow this tool alone. Repeat for more.")
     ] = None,
+    agent: Annotated[
+        str,
+        _opt("--agent", panel=WORK, metavar="NAME", help="The agent definition whose rules on tools hold (default)."),
+    ] = "default",
     approve: Annotated[
         str, _opt("--approve", panel=WORK, metavar="never|unsafe|always", help="Which actions wait for a person.")
     ] = "never",
@@ -180,6 +184,7 @@ def _described(
     fields = {
         "checks": _checks(check or [], expect, expect_number),
         "tools": tuple(tool) if tool else None,
+        "agent": agent,
         "approvals": approve,
         "limits": _given(steps=steps, tokens=tokens, cost_usd=cost, wall_clock_s=timeout, step_timeout_s=step_timeout),
         "sandbox": _given(memory_mb=memory, disk_mb=disk),

@@ -11,6 +11,7 @@ from longstride.contracts.v1.check import Check
 from longstride.contracts.v1.context import ContextHead
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import Isolation, Limits, SandboxLimits
+from longstride.contracts.v1.tool_rules import Redaction
 
 Track = Literal["fast", "deep"]
 """Which deployment serves the model calls."""
@@ -20,6 +21,10 @@ ApprovalRule = Literal["never", "unsafe", "always"]
 
 PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 """``builtin``, ``scripted``, ``local:PATH`` or ``remote:URL``; ``builtin@7`` pins a version."""
+
+
+AgentName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+"""An agent definition of a tenant: a name under which it has set rules on tools."""
 
 
 class Sampling(Contract):
@@ -50,6 +55,8 @@ class SubmitTask(Contract):
     sampling: Sampling = Sampling()
     tools: tuple[ToolName, ...] | None = None
     """The tools the agent may call; ``None`` is all."""
+    agent: AgentName = "default"
+    """Whose rules on tools hold; one other than ``default`` must have some."""
     approvals: ApprovalRule = "never"
     priority: Annotated[int, Field(ge=0, le=9)] = 5
     """9 goes first, within its tenant."""
@@ -97,6 +104,8 @@ class ExecuteAction(Contract):
     approvals: ApprovalRule = "never"
     approved: bool = False
     """A person has approved this very action; without it an action that ``approvals`` covers is answered with ``needs_review``."""
+    redactions: tuple[Redaction, ...] = ()
+    """Replaced in what the action says, before anything of it is stored."""
 
 
 class UpdatePolicy(Contract):
