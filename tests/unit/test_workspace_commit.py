@@ -1,12 +1,11 @@
 """A workspace's states: equal ones are one object, and a restored one is the one that was committed."""
 
 # Names are bytes here, and descriptors are opened: pathlib knows neither.
-# ruff: noqa: PTH115, PTH118, PTH123
+# ruff: noqa: PTH118, PTH123
 
 import json
 import os
 import socket
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from longstride.sandbox.volumes import DirectoryVolumes
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.errors import ArtifactMissing
 from longstride.storage.memory import MemoryArtifacts
+from tests.support.trees import tree
 
 LIMITS = SandboxLimits(disk_mb=1, files=200)
 
@@ -49,24 +49,6 @@ def workspaces(tmp_path: Path, artifacts: CountingArtifacts) -> Iterator[Workspa
     made = Workspaces(artifacts, DirectoryVolumes(tmp_path / "volumes"))
     yield made
     made.close()
-
-
-def tree(path: Path) -> dict[str, object]:
-    """Everything below a directory: types, modes, times, contents."""
-    found: dict[str, object] = {}
-    for folder, folders, files in os.walk(os.fsencode(path)):
-        for name in [*folders, *files]:
-            entry = os.path.join(folder, name)
-            status = os.lstat(entry)
-            key = os.path.relpath(entry, os.fsencode(path)).decode(errors="backslashreplace")
-            if stat.S_ISLNK(status.st_mode):
-                found[key] = os.readlink(entry)
-            elif stat.S_ISDIR(status.st_mode):
-                found[key] = stat.S_IMODE(status.st_mode)
-            else:
-                with open(entry, "rb") as file:
-                    found[key] = (stat.S_IMODE(status.st_mode), status.st_mtime_ns, file.read())
-    return found
 
 
 def fill(path: Path) -> None:
