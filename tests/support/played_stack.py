@@ -9,6 +9,7 @@ from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import Action, Observation, Usage
 from longstride.contracts.v1.commands import ExecuteAction, Generate
 from longstride.contracts.v1.events import ActionExecuted, Generated
+from longstride.messaging.commands import QueuedCommands
 from longstride.messaging.handling import DeliveryInfo
 from longstride.messaging.outbox import Outbox
 from longstride.storage.artifacts import ArtifactStore
@@ -26,7 +27,8 @@ class PlayedStack:
 
     def __init__(self, database_url: str, artifacts: ArtifactStore, script: Script) -> None:
         self.database = Database(database_url, notify_outbox=False)
-        self._handlers = handlers(Planner(artifacts, Outbox(), tools=builtin_tools().names, capacity=8))
+        outbox, tools = Outbox(), builtin_tools().names
+        self._handlers = handlers(Planner(artifacts, outbox, QueuedCommands(outbox), tools=tools, capacity=8))
         self._script = script
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve)

@@ -1,5 +1,7 @@
 """Compressed objects: zstd at one level and without options, so that one build makes one object of the same bytes."""
 
+from typing import BinaryIO, cast
+
 import zstandard
 
 MAGIC = b"\x28\xb5\x2f\xfd"
@@ -29,3 +31,9 @@ def decompress(data: bytes, limit: int) -> bytes:
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=declared) if declared else b""
     except zstandard.ZstdError as error:
         raise ValueError(f"not a zstd frame: {error}") from error
+
+
+def compressing(file: BinaryIO) -> BinaryIO:
+    """A stream that writes one frame into ``file``; close it before the file."""
+    compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
+    return cast(BinaryIO, compressor.stream_writer(file, closefd=False))
