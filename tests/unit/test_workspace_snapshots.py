@@ -22,6 +22,7 @@ from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.errors import ArtifactMissing
 from longstride.storage.memory import MemoryArtifacts
 from longstride.storage.zstd import compress
+from tests.support.edits import EDITS, apply
 from tests.support.trees import tree
 
 LIMITS = SandboxLimits(disk_mb=64, files=2000)
@@ -247,51 +248,6 @@ def test_a_pack_is_not_unpacked_beyond_what_it_is_said_to_hold(desk: Desk) -> No
     desk.ref = desk.artifacts.put(compress(json.dumps(body).encode()), session="s", kind="workspace")
     with pytest.raises(WorkspaceCorrupt, match="67108864 bytes, where at most 10"):
         desk.look()
-
-
-NAMES = st.sampled_from(["a", "b", "c", "sub/a", "sub/b", "sub/deep/a", "ü", "x y", "-n", "new\nline"])
-TEXTS = st.sampled_from([b"", b"one", b"two", b"\x00\xff", b"one" * 2000])
-MODES = st.sampled_from([0o600, 0o644, 0o755])
-TIMES = st.integers(0, 2**33).map(lambda seconds: seconds * 10**9 + 7)
-EDITS = st.one_of(
-    st.tuples(st.just("write"), NAMES, TEXTS, TIMES),
-    st.tuples(st.just("link"), NAMES, st.sampled_from(["a", "/etc/passwd", "nowhere/é"])),
-    st.tuples(st.just("folder"), NAMES),
-    st.tuples(st.just("remove"), NAMES),
-    st.tuples(st.just("mode"), NAMES, MODES),
-    st.tuples(st.just("rename"), NAMES, NAMES),
-    st.tuples(st.just("touch"), NAMES, TIMES),
-)
-
-
-def apply(root: Path, edit: tuple) -> None:
-    """One edit; one that does not fit what is there does nothing."""
-    kind, path, *rest = edit
-    at = root / path
-    try:
-        match kind:
-            case "write":
-                at.parent.mkdir(parents=True, exist_ok=True)
-                at.write_bytes(rest[0])
-                os.utime(at, ns=(rest[1], rest[1]))
-            case "link":
-                at.parent.mkdir(parents=True, exist_ok=True)
-                at.symlink_to(rest[0])
-            case "folder":
-                at.mkdir(parents=True)
-            case "remove":
-                shutil.rmtree(at) if at.is_dir() and not at.is_symlink() else at.unlink()
-            case "mode":
-                at.lstat()
-                if not at.is_symlink():
-                    at.chmod(rest[0] | 0o100 if at.is_dir() else rest[0])
-            case "rename":
-                at.rename(root / rest[0])
-            case "touch":
-                if at.is_file() and not at.is_symlink():
-                    os.utime(at, ns=(rest[0], rest[0]))
-    except OSError:
-        return
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,17 +12,22 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox import collect as collecting
+from longstride.sandbox import snapshot
 from longstride.sandbox import workspace as workspaces_module
+from longstride.sandbox.errors import WorkspaceUnusable
 from longstride.sandbox.identity import Identities
 from longstride.sandbox.scratch import Scratch
 from longstride.sandbox.volumes import TmpfsVolumes
 from longstride.sandbox.workspace import Workspaces
 from longstride.sandbox.write_watch import WriteWatch, frozen
 from longstride.storage.memory import MemoryArtifacts
+from tests.support.edits import EDITS, apply
 from tests.support.trees import tree
 
 LIMITS = SandboxLimits(disk_mb=8, files=400)
@@ -125,7 +130,7 @@ def through_a_mapping(root: Path) -> None:
 
 def with_the_times_set_back(root: Path) -> None:
     before = (root / "f5").stat()
-    (root / "f5").write_bytes(bytes(4095) + os.urandom(1))
+    (root / "f5").write_bytes(bytes(4095) + b"\x01")
     os.utime(root / "f5", ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
@@ -184,6 +189,63 @@ def test_a_change_is_noticed_however_it_is_made(desk: Desk, edit: Callable[[Path
     before = desk.ref
     assert desk.step(edit) == ["f5"]
     assert desk.ref != before
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(EDITS, max_size=5), min_size=2, max_size=10))
+def test_what_was_touched_leads_to_what_a_walk_finds(desk: Desk, steps: list[list[tuple]]) -> None:
+    """After any edits: the very manifest that a collection of everything gives."""
+    start = desk.ref
+    for edits in steps:
+        with desk.workspaces.open("task", desk.ref, limits=LIMITS) as workspace:
+            for edit in edits:
+                apply(workspace.volume.path, edit)
+            whole = collecting.collect(workspace.volume, LIMITS, collecting.Known())
+            desk.ref = workspace.commit("s")
+            kept = snapshot.load(desk.workspaces._artifacts, desk.ref)
+            assert kept.manifest == whole.manifest
+            state = desk.workspaces._live["task"][1]
+            assert state.laid is not None
+            assert (state.laid.count, state.laid.bytes) == (whole.count, whole.bytes)
+            assert {**state.laid.folders} == whole.folders
+    desk.ref = start
+
+
+def test_an_exchange_of_two_directories_is_noticed(desk: Desk) -> None:
+    def make(root: Path) -> None:
+        for name in "ab":
+            (root / name).mkdir()
+            (root / name / "inner").write_text(name)
+
+    def exchange(root: Path) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.renameat2(-100, os.fsencode(root / "a"), -100, os.fsencode(root / "b"), 2) == 0
+
+    desk.step(make)
+    assert desk.step(exchange) == ["a/inner", "b/inner"]
+
+
+def test_a_limit_holds_for_what_is_new(desk: Desk) -> None:
+    with desk.workspaces.open("task", desk.ref, limits=LIMITS) as workspace:
+        (workspace.volume.path / "sparse").touch()
+        os.truncate(workspace.volume.path / "sparse", 1 << 40)
+        with pytest.raises(WorkspaceUnusable, match="disk_mb=8, holes counted"):
+            workspace.commit("s")
+    with desk.workspaces.open("task", desk.ref, limits=LIMITS) as workspace:
+        deep = workspace.volume.path.joinpath(*("d" * 70))
+        deep.mkdir(parents=True)
+        with pytest.raises(WorkspaceUnusable, match="64 deep"):
+            workspace.commit("s")
+
+
+def test_a_workspace_larger_than_the_cache_is_dropped_after_its_commit(scratch: Scratch) -> None:
+    workspaces = Workspaces(MemoryArtifacts(), TmpfsVolumes(scratch, Identities()), max_live_bytes=1000)
+    with workspaces.open("task", None, limits=LIMITS) as workspace:
+        (workspace.volume.path / "f").write_bytes(bytes(2000))
+        ref = workspace.commit("s")
+    assert not workspace.volume.path.exists()
+    with workspaces.open("task", ref, limits=LIMITS) as workspace:
+        assert (workspace.volume.path / "f").stat().st_size == 2000
 
 
 def test_a_store_through_the_other_name_of_a_file_is_noticed(desk: Desk) -> None:

@@ -7,8 +7,9 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from longstride.contracts.v1.limits import SandboxLimits
@@ -32,6 +33,9 @@ class Collected:
     links: dict[str, str] = field(default_factory=dict)
     dirs: dict[str, int] = field(default_factory=dict)
     seen: dict[str, Seen] = field(default_factory=dict)
+    """The files as they lie there."""
+    folders: dict[str, int] = field(default_factory=dict)
+    """The inodes of the directories."""
     left_out: list[str] = field(default_factory=list)
     """Paths with why they are not kept."""
     exact: bool = True
@@ -43,6 +47,27 @@ class Collected:
     def manifest(self) -> Manifest:
         """The durable part."""
         return Manifest(self.files, self.links, self.dirs)
+
+    def copy(self) -> "Collected":
+        """One that can be changed by itself."""
+        return replace(
+            self,
+            files=dict(self.files),
+            links=dict(self.links),
+            dirs=dict(self.dirs),
+            seen=dict(self.seen),
+            folders=dict(self.folders),
+            left_out=list(self.left_out),
+        )
+
+    def forget(self, path: str) -> None:
+        """Nothing lies there any more."""
+        entry = self.files.pop(path, None)
+        self.bytes -= entry.size if entry else 0
+        gone = [entry, self.links.pop(path, None), self.dirs.pop(path, None)]
+        self.count -= sum(each is not None for each in gone)
+        self.seen.pop(path, None)
+        self.folders.pop(path, None)
 
     def leave_out(self, path: str, why: str) -> None:
         """Something is there and not kept."""
@@ -83,11 +108,22 @@ def collect(volume: Volume, limits: SandboxLimits, known: Known) -> Collected:
         WorkspaceUnusable: nested too deep, too many, too large, or unreadable; the text says which.
     """
     collected = Collected()
+    with reading(volume) as root:
+        for found in walk(root, MAX_DEPTH):
+            take(collected, found, limits, known, volume.honest_times)
+    return collected
+
+
+@contextmanager
+def reading(volume: Volume) -> Iterator[int]:
+    """A descriptor of the volume's root.
+
+    Raises:
+        WorkspaceUnusable: what lies there cannot be read.
+    """
     root = os.open(volume.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for found in walk(root, MAX_DEPTH):
-            _count(collected, found, limits)
-            _take(collected, found, known, volume.honest_times)
+        yield root
     except PermissionError as error:
         raise WorkspaceUnusable(
             f"{error.filename} cannot be read: give its owner the permission (chmod u+rwX)"
@@ -98,15 +134,20 @@ def collect(volume: Volume, limits: SandboxLimits, known: Known) -> Collected:
         raise WorkspaceUnusable(f"the workspace cannot be kept: {error.strerror}") from error
     finally:
         os.close(root)
-    return collected
 
 
-def _take(collected: Collected, found: Found, known: Known, honest_times: bool) -> None:
+def take(collected: Collected, found: Found, limits: SandboxLimits, known: Known, honest_times: bool) -> None:
+    """Add one entry.
+
+    Raises:
+        WorkspaceUnusable: it is one too many, or too large.
+    """
+    _count(collected, found, limits)
     mode, path = found.status.st_mode, found.path
     if known.secrets and (secret := secret_in(os.fsencode(path), known.secrets)):
         collected.leave_out(path, f"holds secret {secret}")
     elif stat.S_ISDIR(mode):
-        collected.dirs[path] = mode & 0o777
+        collected.dirs[path], collected.folders[path] = mode & 0o777, found.status.st_ino
     elif stat.S_ISLNK(mode):
         _take_link(collected, found, known)
     elif stat.S_ISREG(mode):

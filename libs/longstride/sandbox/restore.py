@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Owner, Volume
+from longstride.sandbox.collect import Collected
 from longstride.sandbox.content import ContentStore
 from longstride.sandbox.errors import InputUnusable, WorkspaceCorrupt
 from longstride.sandbox.in_parallel import in_parallel
@@ -26,8 +27,8 @@ INPUT_TIME_NS = 1_577_836_800 * 10**9
 """2020-01-01: inputs are older than whatever is made from them, and the same for every attempt."""
 
 
-def restore(snapshot: Snapshot, store: ContentStore, volume: Volume) -> Mapping[str, Seen]:
-    """Make an empty volume what the snapshot says; returns what is then known of its files.
+def restore(snapshot: Snapshot, store: ContentStore, volume: Volume) -> Collected:
+    """Make an empty volume what the snapshot says; returns what a collection would find there.
 
     Directories first and links last, so that nothing is ever written through a link.
 
@@ -45,12 +46,20 @@ def restore(snapshot: Snapshot, store: ContentStore, volume: Volume) -> Mapping[
         _own(volume, path)
     for path, mode in sorted(manifest.dirs.items(), reverse=True):
         os.chmod(_at(volume, path), mode)
+    return _known(manifest, {path: status for statuses in laid for path, status in statuses.items()}, volume)
+
+
+def _known(manifest: Manifest, statuses: Mapping[str, os.stat_result], volume: Volume) -> Collected:
     now = time.time_ns()
-    return {
-        path: Seen(status.st_ino, status.st_ctime_ns, now, manifest.files[path])
-        for statuses in laid
-        for path, status in statuses.items()
-    }
+    return Collected(
+        dict(manifest.files),
+        dict(manifest.links),
+        dict(manifest.dirs),
+        {path: Seen(found.st_ino, found.st_ctime_ns, now, manifest.files[path]) for path, found in statuses.items()},
+        {path: os.lstat(_at(volume, path)).st_ino for path in manifest.dirs},
+        count=manifest.count,
+        bytes=manifest.size,
+    )
 
 
 def _paths(manifest: Manifest) -> dict[str, list[str]]:

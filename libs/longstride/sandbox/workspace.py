@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 
 from longstride.contracts.artifact import ArtifactRef
@@ -25,9 +25,9 @@ from longstride.sandbox.errors import SandboxFailed, WorkspaceUnusable
 from longstride.sandbox.files import WorkspaceFiles
 from longstride.sandbox.in_parallel import in_parallel
 from longstride.sandbox.manifest import Manifest
+from longstride.sandbox.recollect import recollect
 from longstride.sandbox.restore import lay_inputs, restore
 from longstride.sandbox.secrets import NO_SECRETS
-from longstride.sandbox.seen import Seen
 from longstride.sandbox.snapshot import Snapshot
 from longstride.sandbox.write_watch import WriteWatch, frozen
 
@@ -41,9 +41,10 @@ class State:
 
     snapshot: Snapshot | None = None
     """``None``: the task's inputs, which no snapshot describes yet."""
-    seen: Mapping[str, Seen] = field(default_factory=dict)
+    laid: Collected | None = None
+    """What lies there, file by file; ``None``: it is not known."""
     watch: WriteWatch | None = None
-    """Of the volume, since ``seen``."""
+    """Of the volume, since ``laid``."""
 
     @property
     def ref(self) -> ArtifactRef | None:
@@ -120,8 +121,8 @@ class Workspaces:
         volume = self._volumes.create(limits)
         try:
             if stored:
-                seen = restore(stored, self._artifacts, volume)
-                state = State(stored, seen, _watched(volume, stored.manifest))
+                laid = restore(stored, self._artifacts, volume)
+                state = State(stored, laid, _watched(volume, stored.manifest))
             else:
                 lay_inputs(inputs, volume, limits, self._input)
                 state = State()
@@ -192,15 +193,16 @@ class Workspace:
         """
         assert self._open, "a workspace is committed, released or discarded once"
         with self._quiet() as touched:
-            if touched == frozenset() and (same := self._home(session)):
-                return self._kept(same, self._state.seen, self._state.watch)
-            collected = collect(self.volume, self._limits, Known(self._state.seen, touched, secrets))
+            collected = self._collect(Known((self._state.laid and self._state.laid.seen) or {}, touched, secrets))
             stored = self._store(collected, session)
-            self.left_out = tuple(collected.left_out)
-            if collected.exact:
-                watch = self._state.watch or _watched(self.volume, stored.manifest)
-                return self._kept(stored, collected.seen, watch)
-        self.discard()
+            watch = self._state.watch or _watched(self.volume, stored.manifest)
+        self._state = State(stored, collected, watch)
+        self.left_out = tuple(collected.left_out)
+        if not collected.exact:
+            self.discard()
+            return stored.ref
+        self._open = False
+        self._workspaces._keep(self._task_id, self.volume, self._state)
         return stored.ref
 
     def release(self) -> ArtifactRef | None:
@@ -245,15 +247,17 @@ class Workspace:
             watch = self._state.watch
             yield watch.touched() if watch and still else None
 
+    def _collect(self, known: Known) -> Collected:
+        """All of it, or, where it is known what was touched, what became of that."""
+        laid = self._state.laid
+        if laid is None or known.touched is None or len(known.touched) > max(WATCHED_FILES, laid.count // 4):
+            return collect(self.volume, self._limits, known)
+        return recollect(self.volume, self._limits, laid, known) if known.touched else laid
+
     def _home(self, session: str) -> Snapshot | None:
         """The state that the workspace was opened in, if it is of the same session: objects of another may vanish."""
         before = self._state.snapshot
         return before if before and before.session == session else None
-
-    def _kept(self, stored: Snapshot, seen: Mapping[str, Seen], watch: WriteWatch | None) -> ArtifactRef:
-        self._open = False
-        self._workspaces._keep(self._task_id, self.volume, State(stored, seen, watch))
-        return stored.ref
 
     def _store(self, collected: Collected, session: str) -> Snapshot:
         """Contents first, then the snapshot that names them."""
