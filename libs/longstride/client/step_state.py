@@ -99,4 +99,4 @@ def _inputs(step: int, store: ContentStore, inputs: tuple[InputFile, ...]) -> St
     memory = MemoryArtifacts()
     contents = {names[path]: lambda content=content: content for path, content in data.items()}
     packs = [pack.write(memory, "inputs", contents)] if contents else []
-    return StepState(step, snapshot.write(memory, "inputs", None, manifest, packs), memory)
+    return StepState(step, snapshot.write_whole(memory, "inputs", manifest, packs), memory)

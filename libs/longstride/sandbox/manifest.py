@@ -27,6 +27,8 @@ class FileEntry:
 
 Entry = FileEntry | str | int
 """What lies at a path: a file, a link's target, or a directory's permission bits."""
+Changes = Mapping[str, Entry | None]
+"""Paths that differ, with what lies there afterwards; ``None`` is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class Manifest:
             found = self.links.get(path)
         return self.dirs.get(path) if found is None else found
 
-    def differing(self, other: "Manifest") -> dict[str, Entry | None]:
-        """The paths where ``other`` has something else, with what it has there; ``None`` is nothing."""
+    def differing(self, other: "Manifest") -> Changes:
+        """What leads from this one to ``other``."""
         changed: dict[str, Entry | None] = {}
         for mine, others in ((self.files, other.files), (self.links, other.links), (self.dirs, other.dirs)):
             changed.update((path, None) for path in mine.keys() - others.keys())
@@ -65,8 +67,8 @@ class Manifest:
             changed.update(_replaced(mine, others))
         return changed
 
-    def changed(self, changes: Mapping[str, Entry | None]) -> "Manifest":
-        """This one with ``changes``, as ``differing`` gives them."""
+    def changed(self, changes: Changes) -> "Manifest":
+        """This one with ``changes``."""
         files, links, dirs = dict(self.files), dict(self.links), dict(self.dirs)
         for path, entry in changes.items():
             for kind in (files, links, dirs):

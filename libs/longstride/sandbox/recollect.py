@@ -12,7 +12,8 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 
 from longstride.contracts.v1.limits import SandboxLimits
@@ -47,20 +48,21 @@ def recollect(volume: Volume, limits: SandboxLimits, before: Collected, known: K
     return again.now
 
 
-@dataclass(slots=True)
+@dataclass
 class _Again:
     root: int
     limits: SandboxLimits
     known: Known
     before: Collected
     now: Collected
-    _inner: Mapping[str, list[str]] = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _inner(self) -> Mapping[str, list[str]]:
+        """What lay in each directory."""
         inner: dict[str, list[str]] = {}
         for path in chain(self.before.files, self.before.links, self.before.dirs):
             inner.setdefault(path.rpartition("/")[0], []).append(path)
-        self._inner = inner
+        return inner
 
     def list_folder(self, folder: str) -> None:
         """Where it is gone, or is another, what holds it is touched, too, and tells."""
@@ -112,11 +114,10 @@ class _Again:
         take(self.now, found, self.limits, self.known, honest_times=False)
 
     def _forget(self, path: str) -> None:
-        waiting = [path]
-        while waiting:
-            each = waiting.pop()
-            waiting += self._inner.get(each, ()) if each in self.now.dirs else ()
-            self.now.forget(each)
+        if path in self.now.dirs:
+            for inner in self._inner.get(path, ()):
+                self._forget(inner)
+        self.now.forget(path)
 
     @contextmanager
     def _opened(self, folder: str) -> Iterator[int | None]:

@@ -7,7 +7,7 @@ objects, and a writer writes what changed.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -16,7 +16,7 @@ from longstride.contracts.artifact import ArtifactRef
 from longstride.sandbox.content import ContentStore
 from longstride.sandbox.errors import WorkspaceCorrupt
 from longstride.sandbox.in_parallel import in_parallel
-from longstride.sandbox.manifest import Entry, FileEntry, Manifest, decode_first_version, inside
+from longstride.sandbox.manifest import Changes, Entry, FileEntry, Manifest, decode_first_version, inside
 from longstride.sandbox.pack import BLOB, PACK, Held, Pack
 from longstride.storage.zstd import MAGIC, compress, decompress
 
@@ -39,7 +39,7 @@ class Delta:
 
     ref: ArtifactRef
     """The state after it."""
-    undo: Mapping[str, Entry | None]
+    undo: Changes
     """What lay at the paths that it changed."""
     packs: tuple[Pack, ...]
 
@@ -86,17 +86,15 @@ class Snapshot:
         """The hashes of the contents that are stored."""
         return {held.sha256 for pack in self.packs for held in pack.holds}
 
-    def seen_before(self, manifest: Manifest) -> "Snapshot | None":
-        """The state of its chain that equals ``manifest``, the newest first."""
-        if not self.manifest.differing(manifest):
+    def seen_before(self, manifest: Manifest, changes: Changes) -> "Snapshot | None":
+        """The state of its chain that equals ``manifest``, the newest first. ``changes`` lead from this one to it."""
+        if not changes:
             return self
         was: dict[str, Entry | None] = {}
         for kept in range(len(self.deltas) - 1, -1, -1):
             was.update(self.deltas[kept].undo)
-            if all(manifest.get(path) == entry for path, entry in was.items()):
-                before = self.manifest.changed(was)
-                if not before.differing(manifest):
-                    return Snapshot(before, self.whole, self.whole_packs, self.deltas[:kept], self.first_version)
+            if changes.keys() <= was.keys() and all(manifest.get(path) == entry for path, entry in was.items()):
+                return Snapshot(manifest, self.whole, self.whole_packs, self.deltas[:kept], self.first_version)
         return None
 
     def kept_packs(self, manifest: Manifest) -> tuple[Pack, ...]:
@@ -126,27 +124,21 @@ def load(store: ContentStore, ref: ArtifactRef) -> Snapshot:
     return _replayed([*chain, ref], bodies)
 
 
-def write(
-    store: ContentStore, session: str, before: Snapshot | None, manifest: Manifest, packs: Iterable[Pack]
-) -> Snapshot:
-    """Store a state whose contents are stored already.
+def write_whole(store: ContentStore, session: str, manifest: Manifest, packs: Iterable[Pack]) -> Snapshot:
+    """Store a state by itself, once its contents are stored: ``packs`` hold all of them."""
+    held = tuple(packs)
+    ref = _put(store, session, _Body((), Manifest().differing(manifest), held))
+    return Snapshot(manifest, ref, held)
 
-    Args:
-        store: where to.
-        session: whose it is; ``before``, where there is one, is of the same.
-        before: the state that a delta starts from; ``None``: a whole snapshot.
-        manifest: the state.
-        packs: of a delta the new ones, of a whole snapshot all.
-    """
-    new = tuple(packs)
-    if before is None:
-        changes: Mapping[str, Entry | None] = Manifest().differing(manifest)
-        ref = _put(store, session, _Body((), changes, new))
-        return Snapshot(manifest, ref, new)
-    assert before.session == session and not before.ends_chain, "this state is no start of a delta"  # noqa: PT018
-    changes, undo = before.manifest.differing(manifest), manifest.differing(before.manifest)
+
+def write_delta(
+    store: ContentStore, before: Snapshot, manifest: Manifest, changes: Changes, packs: Iterable[Pack]
+) -> Snapshot:
+    """Store a state as ``changes`` of ``before``, once its contents are stored: ``packs`` hold the new ones."""
+    assert not before.ends_chain, "this state is no start of a delta"
+    new, undo = tuple(packs), {path: before.manifest.get(path) for path in changes}
     chain = tuple((ref.sha256, ref.size) for ref in (before.whole, *(delta.ref for delta in before.deltas)))
-    ref = _put(store, session, _Body(chain, changes, new))
+    ref = _put(store, before.session, _Body(chain, changes, new))
     return Snapshot(manifest, before.whole, before.whole_packs, (*before.deltas, Delta(ref, undo, new)))
 
 
@@ -161,7 +153,7 @@ class _Body:
 
     chain: tuple[tuple[str, int], ...]
     """(SHA-256, bytes) of the whole snapshot and the deltas before this one; empty: this one is whole."""
-    changes: Mapping[str, Entry | None]
+    changes: Changes
     packs: tuple[Pack, ...]
 
     def encode(self) -> bytes:

@@ -24,7 +24,7 @@ from longstride.sandbox.content import ContentStore
 from longstride.sandbox.errors import SandboxFailed, WorkspaceUnusable
 from longstride.sandbox.files import WorkspaceFiles
 from longstride.sandbox.in_parallel import in_parallel
-from longstride.sandbox.manifest import Manifest
+from longstride.sandbox.manifest import FileEntry, Manifest
 from longstride.sandbox.recollect import recollect
 from longstride.sandbox.restore import lay_inputs, restore
 from longstride.sandbox.secrets import NO_SECRETS
@@ -54,7 +54,7 @@ class State:
     @property
     def size(self) -> int:
         """Bytes of its files."""
-        return self.snapshot.manifest.size if self.snapshot else 0
+        return self.laid.bytes if self.laid else 0
 
 
 class Workspaces:
@@ -262,21 +262,27 @@ class Workspace:
     def _store(self, collected: Collected, session: str) -> Snapshot:
         """Contents first, then the snapshot that names them."""
         before, manifest = self._home(session), collected.manifest
-        if before and (same := before.seen_before(manifest)):
+        if before is None:
+            return snapshot.write_whole(
+                self._artifacts, session, manifest, self._upload(manifest.files, set(), session)
+            )
+        changes = before.manifest.differing(manifest)
+        if same := before.seen_before(manifest, changes):
             return same
-        if before and not before.ends_chain:
-            new = self._upload(manifest, before.contents(), session)
-            return snapshot.write(self._artifacts, session, before, manifest, new)
-        kept = before.kept_packs(manifest) if before else ()
-        new = self._upload(manifest, {held.sha256 for one in kept for held in one.holds}, session)
-        return snapshot.write(self._artifacts, session, None, manifest, [*kept, *new])
+        if before.ends_chain:
+            kept = before.kept_packs(manifest)
+            new = self._upload(manifest.files, {held.sha256 for one in kept for held in one.holds}, session)
+            return snapshot.write_whole(self._artifacts, session, manifest, [*kept, *new])
+        changed = {path: entry for path, entry in changes.items() if isinstance(entry, FileEntry)}
+        new = self._upload(changed, before.contents(), session)
+        return snapshot.write_delta(self._artifacts, before, manifest, changes, new)
 
-    def _upload(self, manifest: Manifest, have: set[str], session: str) -> list[pack.Pack]:
+    def _upload(self, files: Mapping[str, FileEntry], have: set[str], session: str) -> list[pack.Pack]:
         """Store the contents that are not there yet, packed in the order of their paths."""
         paths: dict[str, str] = {}
-        for path in sorted(path for path, entry in manifest.files.items() if entry.sha256 not in have):
-            paths.setdefault(manifest.files[path].sha256, path)
-        sizes = [(digest, manifest.files[path].size) for digest, path in paths.items()]
+        for path in sorted(path for path, entry in files.items() if entry.sha256 not in have):
+            paths.setdefault(files[path].sha256, path)
+        sizes = [(digest, files[path].size) for digest, path in paths.items()]
         root = os.open(self.volume.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             return in_parallel(
