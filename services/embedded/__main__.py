@@ -53,11 +53,11 @@ def connections(home: Path, database_url: str) -> Connections:
     )
 
 
-def services(host: Host) -> list[Part]:
+def services(host: Host, home: Path) -> list[Part]:
     """Every service under its own name. The planner's commands go straight to their workers; what must be tried again
     comes through the queues, and so does everything else."""
     planning, serving = beside(host, "planner"), beside(host, "model-worker")
-    engine, tools = model_worker.make(serving), tool_executor.make(beside(host, "tool-executor"))
+    engine, tools = model_worker.make(serving), tool_executor.make(beside(host, "tool-executor"), home / "secrets")
     commands = ColocatedCommands(host.backbone.leases, QueuedCommands(host.backbone.outbox), host.tools.unsafe)
     dispatcher = planner.make(planning, commands)
     lanes = [Lane(queue, engine.worker, dispatcher.settle, engine.slots) for queue in engine.queues]
@@ -106,7 +106,7 @@ def serve(home: Path) -> int:
         check(host)
         host.backbone.succeed()
         publish_shipped(host)
-        parts = [PostgresGuard(postgres), *host.housekeeping(), *services(host)]
+        parts = [PostgresGuard(postgres), *host.housekeeping(), *services(host, home)]
         runtime = ServiceRuntime(host.backbone, parts)
         runtime.end_on_signals()
         runtime.start()

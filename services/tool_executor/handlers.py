@@ -30,7 +30,11 @@ class ToolExecutor:
         with secrets, span(names.EXECUTE_TOOL, tool, attributes=attributes) as current:
             try:
                 executed = self._executor.execute(
-                    message, task_id=envelope.task_id, session_id=envelope.session_id, cancelled=held.lost
+                    message,
+                    task_id=envelope.task_id,
+                    session_id=envelope.session_id,
+                    tenant=envelope.tenant,
+                    cancelled=held.lost,
                 )
             except ExecutionCancelled:
                 return None

@@ -1,12 +1,14 @@
 """The tool-executor's composition root: ``python -m services.tool_executor.main``."""
 
 import sys
+from pathlib import Path
 
 from longstride.messaging.handling import check_handlers
 from longstride.messaging.work import Worker
 from longstride.observability.middleware import work_spans
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
 from longstride.sandbox.errors import SandboxUnavailable
+from longstride.sandbox.secrets import DirectorySecrets
 from longstride.sandbox.workspace import Workspaces
 from longstride.tools.executor import Executor
 from services.host import Host, refuse
@@ -15,15 +17,23 @@ from services.tool_executor.handlers import ToolExecutor, handlers
 from services.tool_executor.settings import ToolExecutorSettings
 
 
-def make(host: Host) -> Jobs:
+def make(host: Host, secrets_dir: Path | None = None) -> Jobs:
     """What one process of a tool-executor carries out.
+
+    Args:
+        host: the process.
+        secrets_dir: where secrets are when the settings do not say.
 
     Raises:
         SandboxUnavailable: code cannot be isolated here, so none is run.
     """
     sandbox = BubblewrapSandbox()
-    workspaces = Workspaces(host.artifacts, sandbox.volumes, max_live=ToolExecutorSettings().max_live)
-    table = handlers(ToolExecutor(Executor(sandbox, workspaces, host.artifacts, host.tools)))
+    settings = ToolExecutorSettings()
+    live = {"max_live": settings.max_live, "max_live_bytes": settings.max_live_mb << 20}
+    workspaces = Workspaces(host.artifacts, sandbox.volumes, **live)
+    folder = settings.secrets_dir or secrets_dir
+    secrets = DirectorySecrets(folder) if folder else None
+    table = handlers(ToolExecutor(Executor(sandbox, workspaces, host.artifacts, host.tools, secrets)))
     check_handlers("tool-executor", table)
     spans = work_spans(host.telemetry, "tool-executor")
     backbone = host.backbone

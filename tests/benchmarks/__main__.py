@@ -5,12 +5,20 @@ import os
 import platform
 import signal
 
-from tests.benchmarks import bench_audit, bench_footprint, bench_messaging, bench_sandbox, bench_steps
+from tests.benchmarks import (
+    bench_audit,
+    bench_footprint,
+    bench_messaging,
+    bench_sandbox,
+    bench_steps,
+    bench_workspace,
+)
 
 BENCHMARKS = {
     "steps": bench_steps.run,
     "footprint": bench_footprint.run,
     "sandbox": bench_sandbox.run,
+    "workspace": bench_workspace.run,
     "messages": bench_messaging.run,
     "audit": bench_audit.run,
 }

@@ -15,10 +15,13 @@ import pytest
 from longstride.client.application import application
 from longstride.client.errors import ClientError
 from longstride.client.screen import console
-from longstride.contracts.artifact import NamedArtifact
+from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.v1.action import Action, CheckResult, Observation
 from longstride.contracts.v1.events import ActionExecuted
+from longstride.contracts.v1.input_file import InputFile
 from longstride.observability.span_record import SpanRecord
+from longstride.sandbox.volumes import DirectoryVolumes
+from longstride.sandbox.workspace import Workspaces
 from tests.support.played_stack import PlayedStack, turns
 from tests.support.servers import Servers
 
@@ -339,6 +342,79 @@ def test_artifacts_are_listed_and_fetched(world: World) -> None:
     assert world.longstride("artifacts", task, "--get", "out/report.csv", "-o", "report.csv")[0] == 0
     code, _, err = world.longstride("artifacts", task, "--get", "nope")
     assert (code, "out/report.csv" in err) == (4, True)
+
+
+def stepped(world: World) -> str:
+    """A task whose first step wrote files and whose second changed them."""
+    workspaces = Workspaces(world.artifacts, DirectoryVolumes(world.folder / "volumes"))
+    refs: list[ArtifactRef | None] = [None]
+    for text in ("one\ntwo\n", "one\n2\n"):
+        with workspaces.open("t", refs[-1], [InputFile(path="orders.csv", text="1\n")]) as workspace:
+            (workspace.volume.path / "out").mkdir(exist_ok=True)
+            (workspace.volume.path / "out/numbers.txt").write_text(text)
+            refs.append(workspace.commit("ses"))
+    workspaces.close()
+    done = Observation(status="ok", text="")
+    return world.finished(
+        (shell("one"), ActionExecuted(step=1, observation=done, workspace=refs[1])),
+        (shell("two"), ActionExecuted(step=2, observation=done, workspace=refs[2])),
+        (SCRIPT[2][0], ActionExecuted(step=3, observation=done, workspace=refs[2], checks=(PASSED,))),
+        options=("--input", "orders.csv"),
+    )
+
+
+def test_diff_shows_what_changed_between_two_steps(world: World) -> None:
+    (world.folder / "orders.csv").write_text("1\n")
+    task = stepped(world)
+    code, out, err = world.longstride("diff", task, "1", "2")
+    assert code == 0, err
+    assert [line.rstrip() for line in out.splitlines()] == [
+        "changed out/numbers.txt",
+        "@@ -1,2 +1,2 @@",
+        " one",
+        "-two",
+        "+2",
+        "",
+    ]
+    code, out, _ = world.longstride("diff", task, "0", "--stat")
+    assert [line.rstrip() for line in out.splitlines()] == [
+        "out              nothing → directory, mode 755",
+        "out/numbers.txt  +2 -0",
+        "2 paths, +2 -0 lines",
+    ]
+    code, out, _ = world.longstride("diff", task, "1", "3", "--json")
+    told = json.loads(out)
+    assert (told["from"], told["to"], [each["path"] for each in told["changes"]]) == (1, 3, ["out/numbers.txt"])
+    assert told["changes"][0]["diff"] == "@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
+    code, out, err = world.longstride("diff", task, "2", "3")
+    assert (code, out) == (0, "")
+    assert "nothing changed in the workspace" in err
+    code, _, err = world.longstride("diff", task, "1", "9")
+    assert code == 4
+    assert "has carried out 3 steps, not 9" in err
+
+
+def test_export_writes_the_workspace_of_a_step(world: World) -> None:
+    (world.folder / "orders.csv").write_text("1\n")
+    task = stepped(world)
+    code, _, err = world.longstride("export", task, "--at", "1", "--to", "one")
+    assert code == 0, err
+    assert (world.folder / "one/out/numbers.txt").read_text() == "one\ntwo\n"
+    assert (world.folder / "one/orders.csv").read_text() == "1\n"
+    code, out, _ = world.longstride("export", task, "--to", "last.tar.zst", "--json")
+    assert {**json.loads(out), "bytes": 0} == {
+        "task": task,
+        "step": 3,
+        "to": "last.tar.zst",
+        "files": 2,
+        "bytes": 0,
+        "left_out": [],
+    }
+    code, _, _ = world.longstride("export", task, "--at", "0", "--to", "inputs")
+    assert [path.name for path in (world.folder / "inputs").iterdir()] == ["orders.csv"]
+    code, _, err = world.longstride("export", task, "--to", "one")
+    assert code == 2
+    assert "'one' exists already" in err
 
 
 def test_trace_draws_the_spans(world: World) -> None:

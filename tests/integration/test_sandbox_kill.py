@@ -16,7 +16,7 @@ from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
-from longstride.sandbox import cgroup, manifest
+from longstride.sandbox import cgroup, snapshot
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
 from longstride.sandbox.mounts import mounts_below
 from longstride.sandbox.scratch import MARK, Scratch, reap
@@ -88,7 +88,7 @@ def told(folder: Path, executed: ActionExecuted) -> tuple[object, ...]:
     """Everything of an answer that is not a time."""
     assert executed.observation is not None
     assert executed.workspace is not None
-    held = manifest.decode(DiskArtifacts(folder / "artifacts").get(executed.workspace))
+    held = snapshot.load(DiskArtifacts(folder / "artifacts"), executed.workspace).manifest
     files = {path: (entry.mode, entry.size, entry.sha256) for path, entry in held.files.items()}
     return executed.observation, files, held.links, held.dirs, executed.checks
 

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from longstride.contracts.artifact import ArtifactRef
+from longstride.sandbox import snapshot
+from longstride.sandbox.volumes import DirectoryVolumes
+from longstride.sandbox.workspace import Workspaces
 from longstride.storage import orphans
 from longstride.storage.database import Database
 from longstride.storage.disk import DiskArtifacts
 from longstride.storage.memory import MemoryArtifacts
 from longstride.storage.orphans import Collected, collect_orphans
+from longstride.storage.zstd import MAGIC
 from tests.support.tasks import insert
 
 
@@ -102,6 +106,40 @@ def test_names_are_followed_through_any_number_of_objects(store: MemoryArtifacts
     refer(database, chain[-1])
     assert collect(store, database) == Collected(adopted=4)
     assert all(kept(store, *chain))
+
+
+def test_a_snapshot_keeps_its_chain_and_its_packs(store: MemoryArtifacts, database: Database, tmp_path: Path) -> None:
+    """The last step's snapshot alone has a row: what it builds on must stay, a state beside it must go."""
+    workspaces = Workspaces(store, DirectoryVolumes(tmp_path))
+
+    def step(ref: ArtifactRef | None, text: str) -> ArtifactRef:
+        with workspaces.open("task", ref) as workspace:
+            (workspace.volume.path / "note").write_text(text)
+            (workspace.volume.path / text).write_text(text)
+            return workspace.commit("ses_1")
+
+    first = step(None, "one")
+    second = step(first, "two")
+    beside = step(first, "beside")
+    last = step(second, "three")
+    refer(database, last)
+    needed = snapshot.load(store, last)
+    found = collect(store, database)
+    assert (found.deleted, found.adopted, found.unreadable) == (2, len(needed.objects), [])
+    assert not store.exists(beside)
+    workspaces.close()
+    with workspaces.open("task", last) as workspace:
+        assert {path.name for path in workspace.volume.path.iterdir()} == {"note", "one", "two", "three"}
+    workspaces.close()
+
+
+def test_a_snapshot_that_cannot_be_unpacked_stops_the_collection(store: MemoryArtifacts, database: Database) -> None:
+    damaged = store.put(MAGIC + b"damaged", session="ses_1", kind="workspace")
+    orphan = put(store, "orphan")
+    refer(database, damaged)
+    found = collect(store, database)
+    assert (found.deleted, len(found.unreadable)) == (0, 1)
+    assert store.exists(orphan)
 
 
 def test_an_orphan_keeps_nothing_alive(store: MemoryArtifacts, database: Database) -> None:

@@ -26,9 +26,8 @@ POINTS = (
     "before-run",
     "during-run",
     "after-run",
-    "before-blob-1",
-    "after-blob-1",
-    "after-blob-2",
+    "before-pack-1",
+    "after-pack-1",
     "before-workspace-1",
     "after-workspace-1",
     "before-observation-1",
@@ -49,7 +48,7 @@ class Fate:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def reach_next(self, point: str) -> None:
-        """``before-blob`` → ``before-blob-1``, ``before-blob-2``, …"""
+        """``before-pack`` → ``before-pack-1``, ``before-pack-2``, …"""
         self._counts[point] = self._counts.get(point, 0) + 1
         self.reach(f"{point}-{self._counts[point]}")
 

@@ -1,11 +1,11 @@
 """A workspace's states: equal ones are one object, and a restored one is the one that was committed."""
 
 # Names are bytes here, and descriptors are opened: pathlib knows neither.
-# ruff: noqa: PTH115, PTH118, PTH123
+# ruff: noqa: PTH118, PTH123
 
+import json
 import os
 import socket
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +14,14 @@ import pytest
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox import manifest
+from longstride.sandbox import snapshot
 from longstride.sandbox.base import Volume
 from longstride.sandbox.errors import InputUnusable, WorkspaceCorrupt, WorkspaceUnusable
 from longstride.sandbox.volumes import DirectoryVolumes
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.errors import ArtifactMissing
 from longstride.storage.memory import MemoryArtifacts
+from tests.support.trees import tree
 
 LIMITS = SandboxLimits(disk_mb=1, files=200)
 
@@ -48,24 +49,6 @@ def workspaces(tmp_path: Path, artifacts: CountingArtifacts) -> Iterator[Workspa
     made = Workspaces(artifacts, DirectoryVolumes(tmp_path / "volumes"))
     yield made
     made.close()
-
-
-def tree(path: Path) -> dict[str, object]:
-    """Everything below a directory: types, modes, times, contents."""
-    found: dict[str, object] = {}
-    for folder, folders, files in os.walk(os.fsencode(path)):
-        for name in [*folders, *files]:
-            entry = os.path.join(folder, name)
-            status = os.lstat(entry)
-            key = os.path.relpath(entry, os.fsencode(path)).decode(errors="backslashreplace")
-            if stat.S_ISLNK(status.st_mode):
-                found[key] = os.readlink(entry)
-            elif stat.S_ISDIR(status.st_mode):
-                found[key] = stat.S_IMODE(status.st_mode)
-            else:
-                with open(entry, "rb") as file:
-                    found[key] = (stat.S_IMODE(status.st_mode), status.st_mtime_ns, file.read())
-    return found
 
 
 def fill(path: Path) -> None:
@@ -130,16 +113,17 @@ def test_only_what_changed_is_written(workspaces: Workspaces, artifacts: Countin
     with workspaces.open("t", ref, limits=LIMITS) as workspace:
         (workspace.volume.path / "f7").write_text("changed")
         changed = workspace.commit("s")
-    assert [key.split("/")[1] for key in artifacts.puts] == ["blob", "workspace"], "content first"
+    assert [key.split("/")[1] for key in artifacts.puts] == ["pack", "workspace"], "content first"
     assert artifacts.puts[-1] == changed.key
 
 
-def test_equal_files_are_one_blob(workspaces: Workspaces, artifacts: CountingArtifacts) -> None:
+def test_equal_files_are_stored_once(workspaces: Workspaces, artifacts: CountingArtifacts) -> None:
     with workspaces.open("t", None, limits=LIMITS) as workspace:
         for number in range(20):
             (workspace.volume.path / f"f{number}").write_text("same")
-        workspace.commit("s")
-    assert len(artifacts.puts) == 2
+        ref = workspace.commit("s")
+    (pack,) = snapshot.load(artifacts, ref).packs
+    assert [held.size for held in pack.holds] == [4]
 
 
 def test_the_live_directory_is_used_only_where_it_is_the_state_asked_for(workspaces: Workspaces) -> None:
@@ -302,7 +286,7 @@ def test_a_lost_state_is_the_stores_error(workspaces: Workspaces, artifacts: Cou
         (workspace.volume.path / "f").write_text("one")
         ref = workspace.commit("s")
     workspaces.forget("t")
-    artifacts.delete(manifest.blob_ref(ref, manifest.decode(artifacts.get(ref)).files["f"]).key)
+    artifacts.delete(snapshot.load(artifacts, ref).objects[0].key)
     with pytest.raises(ArtifactMissing):
         workspaces.open("t", ref, limits=LIMITS)
 
@@ -345,9 +329,9 @@ def test_nothing_is_written_through_a_link_of_the_manifest(
 ) -> None:
     """A manifest that has both a link and a file below it was never made by us."""
     blob = artifacts.put(b"escaped", session="s", kind="blob")
-    entry = manifest.FileEntry(0o644, 7, 0, blob.sha256)
-    crafted = manifest.Manifest({"l/escaped": entry}, {"l": str(tmp_path)}, {})
-    ref = artifacts.put(crafted.encode(), session="s", kind="workspace")
+    entry = {"mode": 0o644, "size": 7, "mtime_ns": 0, "sha256": blob.sha256}
+    crafted = {"version": 1, "files": {"l/escaped": entry}, "links": {"l": str(tmp_path)}, "dirs": {}}
+    ref = artifacts.put(json.dumps(crafted).encode(), session="s", kind="workspace")
     with pytest.raises(OSError, match="No such file"):
         workspaces.open("t", ref, limits=LIMITS)
     assert not (tmp_path / "escaped").exists()
@@ -359,7 +343,7 @@ def test_the_collector_of_orphans_is_told_what_a_manifest_holds(
     with workspaces.open("t", None, limits=LIMITS) as workspace:
         fill(workspace.volume.path)
         ref = workspace.commit("s")
-    held = {r.key for r in manifest.contents(manifest.decode(artifacts.get(ref)), ref)}
+    held = {r.key for r in snapshot.load(artifacts, ref).objects}
     assert held | {ref.key} == {stored.key for stored in artifacts.list("s/")}
 
 

@@ -64,7 +64,8 @@ def _command(task: Task, spec: Subtask) -> SubmitTask:
             "subtasks": (limits.subtasks - task.delegated) // open_parts,
         }
     )
-    same = ("sandbox", "isolation", "track", "policy", "sampling", "tools", "agent", "approvals", "priority")
+    shared = ("sandbox", "isolation", "track", "policy", "sampling", "tools")
+    same = (*shared, "agent", "secrets", "approvals", "priority")
     return SubmitTask(
         instruction=_instruction(task, spec),
         limits=share,

@@ -3,6 +3,8 @@
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.context import Message
 
+SECRETS = "/run/longstride/secrets"
+"""Where the sandbox shows them."""
 SYSTEM = """\
 You carry out one task in a Linux workspace, one tool call at a time. Each answer is exactly one JSON object:
 {"thought": "why", "plan": ["next", "steps"], "tool": "name", "arguments": {...}}
@@ -14,4 +16,5 @@ def opening(submit: SubmitTask) -> tuple[Message, ...]:
     """The first two messages of a task's context."""
     files = "".join(f"\n- {file.path}" for file in submit.inputs)
     listing = f"\n\nFiles in the workspace:{files}" if files else ""
+    listing += f"\n\nSecrets, each a file under {SECRETS}: {', '.join(submit.secrets)}" if submit.secrets else ""
     return (Message(role="system", content=SYSTEM), Message(role="user", content=submit.instruction + listing))

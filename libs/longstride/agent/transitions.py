@@ -121,6 +121,7 @@ def act(decision: Decision, action: Action) -> None:
         inputs=submit.inputs if _fresh(decision) else (),
         limits=call_limits(submit),
         isolation=submit.isolation,
+        secrets=submit.secrets,
         checks=submit.checks if action.tool == "submit" else (),
         approvals=submit.approvals,
         approved=task.approved,

@@ -34,6 +34,8 @@ COMMANDS = (
     Entry("show", "show", "show_task", SEE, "A task's steps, budget, artifacts and trace id."),
     Entry("trace", "trace", "trace", SEE, "A task's spans as a tree."),
     Entry("artifacts", "artifacts", "artifacts", SEE, "List and fetch the files a task handed in."),
+    Entry("diff", "diff", "diff", SEE, "What changed in a task's workspace between two steps."),
+    Entry("export", "export", "export", SEE, "A task's workspace after a step, as a folder or an archive."),
     Entry("cancel", "steering", "cancel", STEER, "End a task."),
     Entry("pause", "steering", "pause", STEER, "Park a task; its clock stops."),
     Entry("resume", "steering", "resume", STEER, "Go on with a paused task."),

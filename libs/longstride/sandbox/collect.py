@@ -7,41 +7,22 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
 
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Volume
 from longstride.sandbox.beneath import Found, open_beneath, walk
 from longstride.sandbox.errors import WorkspaceUnusable
 from longstride.sandbox.manifest import FileEntry, Manifest
+from longstride.sandbox.secrets import NO_SECRETS, secret_in
+from longstride.sandbox.seen import Seen
 
 MAX_DEPTH = 64
 """Levels of directories. Tools of every kind break on deeper trees, ours included."""
 MEBIBYTE = 1 << 20
-CLOCK_GRAIN_NS = 100_000_000
-"""Times of files tick slowly. A file written this shortly before it was hashed may have been written again in the same tick."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A file as it was when it was hashed."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    hashed_ns: int
-    entry: FileEntry
-
-    def still(self, status: os.stat_result) -> bool:
-        """Whether the file cannot have changed since."""
-        now = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        return (
-            now == (self.inode, self.size, self.mtime_ns, self.ctime_ns)
-            and self.ctime_ns < self.hashed_ns - CLOCK_GRAIN_NS
-            and stat.S_IMODE(status.st_mode) & 0o777 == self.entry.mode
-        )
 
 
 @dataclass(slots=True)
@@ -52,6 +33,9 @@ class Collected:
     links: dict[str, str] = field(default_factory=dict)
     dirs: dict[str, int] = field(default_factory=dict)
     seen: dict[str, Seen] = field(default_factory=dict)
+    """The files as they lie there."""
+    folders: dict[str, int] = field(default_factory=dict)
+    """The inodes of the directories."""
     left_out: list[str] = field(default_factory=list)
     """Paths with why they are not kept."""
     exact: bool = True
@@ -64,24 +48,82 @@ class Collected:
         """The durable part."""
         return Manifest(self.files, self.links, self.dirs)
 
+    def copy(self) -> "Collected":
+        """One that can be changed by itself."""
+        return replace(
+            self,
+            files=dict(self.files),
+            links=dict(self.links),
+            dirs=dict(self.dirs),
+            seen=dict(self.seen),
+            folders=dict(self.folders),
+            left_out=list(self.left_out),
+        )
 
-def collect(volume: Volume, limits: SandboxLimits, known: Mapping[str, Seen]) -> Collected:
+    def forget(self, path: str) -> None:
+        """Nothing lies there any more."""
+        entry = self.files.pop(path, None)
+        self.bytes -= entry.size if entry else 0
+        gone = [entry, self.links.pop(path, None), self.dirs.pop(path, None)]
+        self.count -= sum(each is not None for each in gone)
+        self.seen.pop(path, None)
+        self.folders.pop(path, None)
+
+    def leave_out(self, path: str, why: str) -> None:
+        """Something is there and not kept."""
+        self.left_out.append(f"{path} ({why})")
+        self.exact = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What need not be read again."""
+
+    seen: Mapping[str, Seen] = field(default_factory=dict)
+    """Files whose content was known."""
+    touched: frozenset[int] | None = None
+    """The inodes that something happened to since. ``None``: only the times of the files tell."""
+    secrets: Mapping[str, bytes] = field(default_factory=lambda: NO_SECRETS)
+    """Name → value; what holds one is left out."""
+
+    def entry(self, found: Found, honest_times: bool) -> Seen | None:
+        """What is known of a file, when it cannot have changed."""
+        before = self.seen.get(found.path)
+        if before is None:
+            return None
+        if self.touched is None:
+            return before if honest_times and before.still(found.status) else None
+        return before if found.status.st_ino not in self.touched and before.same(found.status) else None
+
+
+def collect(volume: Volume, limits: SandboxLimits, known: Known) -> Collected:
     """Walk, check and hash.
 
     Args:
         volume: its files belong to nobody else, and nobody writes them meanwhile.
         limits: ``files`` and ``disk_mb`` cap what is kept, sparse files counted at their declared size.
-        known: files that were hashed before; they are not read again where the volume's times can be trusted.
+        known: what need not be read again.
 
     Raises:
         WorkspaceUnusable: nested too deep, too many, too large, or unreadable; the text says which.
     """
     collected = Collected()
+    with reading(volume) as root:
+        for found in walk(root, MAX_DEPTH):
+            take(collected, found, limits, known, volume.honest_times)
+    return collected
+
+
+@contextmanager
+def reading(volume: Volume) -> Iterator[int]:
+    """A descriptor of the volume's root.
+
+    Raises:
+        WorkspaceUnusable: what lies there cannot be read.
+    """
     root = os.open(volume.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for found in walk(root, MAX_DEPTH):
-            _count(collected, found, limits)
-            _take(collected, found, known if volume.honest_times else {})
+        yield root
     except PermissionError as error:
         raise WorkspaceUnusable(
             f"{error.filename} cannot be read: give its owner the permission (chmod u+rwX)"
@@ -92,41 +134,73 @@ def collect(volume: Volume, limits: SandboxLimits, known: Mapping[str, Seen]) ->
         raise WorkspaceUnusable(f"the workspace cannot be kept: {error.strerror}") from error
     finally:
         os.close(root)
-    return collected
 
 
-def _take(collected: Collected, found: Found, known: Mapping[str, Seen]) -> None:
-    mode = found.status.st_mode
-    if stat.S_ISDIR(mode):
-        collected.dirs[found.path] = mode & 0o777
+def take(collected: Collected, found: Found, limits: SandboxLimits, known: Known, honest_times: bool) -> None:
+    """Add one entry.
+
+    Raises:
+        WorkspaceUnusable: it is one too many, or too large.
+    """
+    _count(collected, found, limits)
+    mode, path = found.status.st_mode, found.path
+    if known.secrets and (secret := secret_in(os.fsencode(path), known.secrets)):
+        collected.leave_out(path, f"holds secret {secret}")
+    elif stat.S_ISDIR(mode):
+        collected.dirs[path], collected.folders[path] = mode & 0o777, found.status.st_ino
     elif stat.S_ISLNK(mode):
-        collected.links[found.path] = os.readlink(found.name, dir_fd=found.directory)
+        _take_link(collected, found, known)
     elif stat.S_ISREG(mode):
-        _take_file(collected, found, known)
+        _take_file(collected, found, known, honest_times)
     else:
-        collected.left_out.append(f"{found.path} ({_kind(mode)})")
-        collected.exact = False
+        collected.leave_out(path, _kind(mode))
 
 
-def _take_file(collected: Collected, found: Found, known: Mapping[str, Seen]) -> None:
+def _take_link(collected: Collected, found: Found, known: Known) -> None:
+    target = os.readlink(found.name, dir_fd=found.directory)
+    if secret := secret_in(os.fsencode(target), known.secrets):
+        collected.leave_out(found.path, f"holds secret {secret}")
+    else:
+        collected.links[found.path] = target
+
+
+def _take_file(collected: Collected, found: Found, known: Known, honest_times: bool) -> None:
     if found.status.st_nlink > 1:
         collected.exact = False
-    before = known.get(found.path)
-    seen = before if before and before.still(found.status) else None
-    collected.seen[found.path] = seen or _hash(found)
-    collected.files[found.path] = collected.seen[found.path].entry
+    seen = known.entry(found, honest_times) or _hash(collected, found, known.secrets)
+    if seen:
+        collected.seen[found.path] = seen
+        collected.files[found.path] = seen.entry
 
 
-def _hash(found: Found) -> Seen:
+def _hash(collected: Collected, found: Found, secrets: Mapping[str, bytes]) -> Seen | None:
+    """``None``: the file is left out."""
     now = time.time_ns()
     descriptor = open_beneath(found.directory, found.name)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         digest = hashlib.file_digest(file, "sha256").hexdigest()
+        secret = _secret_of(file, secrets)
     if not stat.S_ISREG(status.st_mode) or status.st_ino != found.status.st_ino:
         raise WorkspaceUnusable(f"{found.path} changed while it was being collected")
+    if secret:
+        collected.leave_out(found.path, f"holds secret {secret}")
+        return None
     entry = FileEntry(status.st_mode & 0o777, status.st_size, status.st_mtime_ns, digest)
-    return Seen(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, now, entry)
+    return Seen(status.st_ino, status.st_ctime_ns, now, entry)
+
+
+def _secret_of(file: BinaryIO, secrets: Mapping[str, bytes]) -> str | None:
+    """The secret that a file holds, looked for block by block, the seams included."""
+    if not secrets:
+        return None
+    seam, before = max(map(len, secrets.values())), b""
+    file.seek(0)
+    while block := file.read(MEBIBYTE):
+        if secret := secret_in(before + block, secrets):
+            return secret
+        before = block[-seam:]
+    return None
 
 
 def _count(collected: Collected, found: Found, limits: SandboxLimits) -> None:

@@ -1,4 +1,4 @@
-"""A workspace's manifest: what it holds, each file's content by its hash. Equal states have equal bytes."""
+"""A workspace's manifest: what it holds, each file's content by its hash; and what differs between two of them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,13 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from longstride.contracts.artifact import ArtifactRef
 from longstride.sandbox.errors import WorkspaceCorrupt
 
-VERSION = 1
-MANIFEST, BLOB = "workspace", "blob"
-"""Kinds of artifact: ``<session>/workspace/<sha256>`` and ``<session>/blob/<sha256>``."""
-MEDIA_TYPE = "application/vnd.longstride.workspace+json"
+FIRST_VERSION = 1
+"""Whole manifests as JSON, each file's content in an object of its own. No longer written, read for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +23,12 @@ class FileEntry:
     mtime_ns: int
     """When it was last written; build tools compare these."""
     sha256: str
+
+
+Entry = FileEntry | str | int
+"""What lies at a path: a file, a link's target, or a directory's permission bits."""
+Changes = Mapping[str, Entry | None]
+"""Paths that differ, with what lies there afterwards; ``None`` is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,53 +51,62 @@ class Manifest:
         """Inodes."""
         return len(self.files) + len(self.links) + len(self.dirs)
 
-    def encode(self) -> bytes:
-        """JSON with sorted keys."""
-        body = {
-            "version": VERSION,
-            "files": {
-                path: {"mode": e.mode, "size": e.size, "mtime_ns": e.mtime_ns, "sha256": e.sha256}
-                for path, e in self.files.items()
-            },
-            "links": dict(self.links),
-            "dirs": dict(self.dirs),
-        }
-        return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    def get(self, path: str) -> Entry | None:
+        """What lies there."""
+        found: Entry | None = self.files.get(path)
+        if found is None:
+            found = self.links.get(path)
+        return self.dirs.get(path) if found is None else found
+
+    def differing(self, other: "Manifest") -> Changes:
+        """What leads from this one to ``other``."""
+        changed: dict[str, Entry | None] = {}
+        for mine, others in ((self.files, other.files), (self.links, other.links), (self.dirs, other.dirs)):
+            changed.update((path, None) for path in mine.keys() - others.keys())
+        for mine, others in ((self.files, other.files), (self.links, other.links), (self.dirs, other.dirs)):
+            changed.update(_replaced(mine, others))
+        return changed
+
+    def changed(self, changes: Changes) -> "Manifest":
+        """This one with ``changes``."""
+        files, links, dirs = dict(self.files), dict(self.links), dict(self.dirs)
+        for path, entry in changes.items():
+            for kind in (files, links, dirs):
+                kind.pop(path, None)
+            if isinstance(entry, FileEntry):
+                files[path] = entry
+            elif isinstance(entry, str):
+                links[path] = entry
+            elif entry is not None:
+                dirs[path] = entry
+        return Manifest(files, links, dirs)
 
 
-def decode(data: bytes) -> Manifest:
-    """Parse and check a stored manifest.
+def _replaced(mine: Mapping[str, Any], others: Mapping[str, Any]) -> Iterable[tuple[str, Entry]]:
+    """Most entries of a large workspace are the very same object, which is quickly told."""
+    for path, entry in others.items():
+        before = mine.get(path)
+        if before is not entry and before != entry:
+            yield path, entry
+
+
+def decode_first_version(data: bytes) -> Manifest:
+    """Parse and check a manifest of version 1.
 
     Raises:
         WorkspaceCorrupt: not JSON, another version, or a path that leads outside.
     """
     try:
         body = json.loads(data)
-        if body["version"] != VERSION:
-            raise WorkspaceCorrupt(f"workspace manifest of version {body['version']!r}; this build reads {VERSION}")
-        manifest = Manifest(
-            {_inside(path): FileEntry(**entry) for path, entry in body["files"].items()},
-            {_inside(path): str(target) for path, target in body["links"].items()},
-            {_inside(path): int(mode) for path, mode in body["dirs"].items()},
+        if body["version"] != FIRST_VERSION:
+            raise WorkspaceCorrupt(f"workspace manifest of version {body['version']!r}, which this build does not read")
+        return Manifest(
+            {inside(path): FileEntry(**entry) for path, entry in body["files"].items()},
+            {inside(path): str(target) for path, target in body["links"].items()},
+            {inside(path): int(mode) for path, mode in body["dirs"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WorkspaceCorrupt(f"not a workspace manifest: {type(error).__name__}: {error}") from error
-    return manifest
-
-
-def blob_ref(manifest: ArtifactRef, entry: FileEntry) -> ArtifactRef:
-    """A file's content lies in the session of its manifest."""
-    return ArtifactRef(key=f"{session_of(manifest)}/{BLOB}/{entry.sha256}", sha256=entry.sha256, size=entry.size)
-
-
-def contents(manifest: Manifest, ref: ArtifactRef) -> list[ArtifactRef]:
-    """The objects that are reached only through a manifest: a collector of orphans must keep them."""
-    return list({entry.sha256: blob_ref(ref, entry) for entry in manifest.files.values()}.values())
-
-
-def session_of(ref: ArtifactRef) -> str:
-    """``<session>/<kind>/<sha256>`` → session."""
-    return ref.key.rsplit("/", 2)[0]
 
 
 def missing_parents(paths: Iterable[str], dirs: Iterable[str]) -> list[str]:
@@ -104,7 +116,12 @@ def missing_parents(paths: Iterable[str], dirs: Iterable[str]) -> list[str]:
     return sorted(need)
 
 
-def _inside(path: Any) -> str:
+def inside(path: Any) -> str:
+    """A path of a manifest, checked.
+
+    Raises:
+        ValueError: it could lead out of the workspace.
+    """
     parts = str(path).split("/")
     if not isinstance(path, str) or "\x00" in path or any(part in ("", ".", "..") for part in parts):
         raise ValueError(f"{path!r} does not name something inside the workspace")

@@ -19,6 +19,11 @@ def resize_tmpfs(target: Path, options: str) -> None:
     _mount("longstride", target, "tmpfs", MS_REMOUNT | MS_NOSUID | MS_NODEV, options)
 
 
+def set_read_only(target: Path, read_only: bool) -> None:
+    """Make a memory file system read-only, or writable again; OSError EBUSY while a file on it is open for writing."""
+    _mount("longstride", target, "tmpfs", MS_REMOUNT | MS_NOSUID | MS_NODEV | (MS_RDONLY if read_only else 0), None)
+
+
 def bind_read_only(source: Path, target: Path) -> None:
     """Show a directory at a second place, where it cannot be written."""
     _mount(str(source), target, None, MS_BIND, None)

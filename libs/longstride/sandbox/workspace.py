@@ -1,41 +1,60 @@
 """Workspaces: each step starts from the state that the last committed step left, whatever happened in between.
 
-A state is a manifest in the artifact store. The directory that was last committed stays as a cache, and is used only where
-it is that state exactly; any other case restores the manifest into an empty volume.
+A state is a snapshot in the artifact store. The directory that was last committed stays as a cache, and is used only where
+it is that state exactly; any other case restores the snapshot into an empty volume.
 """
 
 import os
 import subprocess
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox import manifest as m
+from longstride.sandbox import pack, snapshot
 from longstride.sandbox.base import Volume, Volumes
 from longstride.sandbox.beneath import open_beneath
-from longstride.sandbox.collect import MEBIBYTE, Collected, Seen, collect
+from longstride.sandbox.collect import MEBIBYTE, Collected, Known, collect
 from longstride.sandbox.content import ContentStore
 from longstride.sandbox.errors import SandboxFailed, WorkspaceUnusable
 from longstride.sandbox.files import WorkspaceFiles
-from longstride.sandbox.restore import in_parallel, lay_inputs, restore
+from longstride.sandbox.in_parallel import in_parallel
+from longstride.sandbox.manifest import FileEntry, Manifest
+from longstride.sandbox.recollect import recollect
+from longstride.sandbox.restore import lay_inputs, restore
+from longstride.sandbox.secrets import NO_SECRETS
+from longstride.sandbox.snapshot import Snapshot
+from longstride.sandbox.write_watch import WriteWatch, frozen
+
+WATCHED_BYTES, WATCHED_FILES = 8 << 20, 500
+"""From here on a memory file system is watched for writes: less is read again sooner than a watch is set up and ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """What a volume is known to hold."""
 
-    ref: ArtifactRef | None
-    """``None``: the task's inputs, which no manifest describes yet."""
-    manifest: m.Manifest
-    seen: Mapping[str, Seen]
+    snapshot: Snapshot | None = None
+    """``None``: the task's inputs, which no snapshot describes yet."""
+    laid: Collected | None = None
+    """What lies there, file by file; ``None``: it is not known."""
+    watch: WriteWatch | None = None
+    """Of the volume, since ``laid``."""
 
+    @property
+    def ref(self) -> ArtifactRef | None:
+        """The snapshot's."""
+        return self.snapshot.ref if self.snapshot else None
 
-FRESH = State(None, m.Manifest(), {})
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return self.laid.bytes if self.laid else 0
 
 
 class Workspaces:
@@ -70,7 +89,7 @@ class Workspaces:
         Raises:
             InputUnusable: an input is missing, altered or too large.
             WorkspaceUnusable: the state is larger than the limits allow.
-            WorkspaceCorrupt: ``ref`` is not a manifest.
+            WorkspaceCorrupt: ``ref`` is not a snapshot.
             ArtifactMissing, ArtifactCorrupt: the state is gone.
         """
         limits = limits or SandboxLimits()
@@ -78,36 +97,39 @@ class Workspaces:
         if live and live[1].ref == ref and self._volumes.fit(live[0], limits):
             return Workspace(self, task_id, live[0], live[1], limits)
         if live:
-            self._volumes.destroy(live[0])
+            self._drop(*live)
         return self._rebuild(task_id, ref, inputs, limits)
 
     def forget(self, task_id: str) -> None:
         """The task has ended: its cached directory goes."""
         if live := self._take(task_id):
-            self._volumes.destroy(live[0])
+            self._drop(*live)
 
     def close(self) -> None:
         """Drop every cached directory."""
         with self._guard:
             doomed, self._live = self._live, OrderedDict()
-        for volume, _ in doomed.values():
-            self._volumes.destroy(volume)
+        for volume, state in doomed.values():
+            self._drop(volume, state)
 
     def _rebuild(
         self, task_id: str, ref: ArtifactRef | None, inputs: Sequence[InputFile], limits: SandboxLimits
     ) -> "Workspace":
-        manifest = m.decode(self._artifacts.get(ref)) if ref else m.Manifest()
-        _require_fit(manifest, limits)
+        stored = snapshot.load(self._artifacts, ref) if ref else None
+        if stored:
+            _require_fit(stored.manifest, limits)
         volume = self._volumes.create(limits)
         try:
-            if ref:
-                restore(manifest, volume, lambda path: self._artifacts.get(m.blob_ref(ref, manifest.files[path])))
+            if stored:
+                laid = restore(stored, self._artifacts, volume)
+                state = State(stored, laid, _watched(volume, stored.manifest))
             else:
                 lay_inputs(inputs, volume, limits, self._input)
+                state = State()
         except BaseException:
             self._volumes.destroy(volume)
             raise
-        return Workspace(self, task_id, volume, State(ref, manifest, {}) if ref else FRESH, limits)
+        return Workspace(self, task_id, volume, state, limits)
 
     def _input(self, file: InputFile) -> bytes:
         return self._artifacts.get(file.ref) if file.ref else (file.text or "").encode()
@@ -120,15 +142,20 @@ class Workspaces:
         doomed = []
         with self._guard:
             if before := self._live.pop(task_id, None):
-                doomed.append(before[0])
+                doomed.append(before)
             self._live[task_id] = (volume, state)
             while self._live and self._over_budget():
-                doomed.append(self._live.popitem(last=False)[1][0])
-        for old in doomed:
-            self._volumes.destroy(old)
+                doomed.append(self._live.popitem(last=False)[1])
+        for old, of in doomed:
+            self._drop(old, of)
+
+    def _drop(self, volume: Volume, state: State) -> None:
+        if state.watch:
+            state.watch.close()
+        self._volumes.destroy(volume)
 
     def _over_budget(self) -> bool:
-        held = sum(state.manifest.size for _, state in self._live.values())
+        held = sum(state.size for _, state in self._live.values())
         return len(self._live) > self._max_live or held > self._max_live_bytes
 
 
@@ -152,24 +179,31 @@ class Workspace:
         """Reading and writing from the host's side, never through a link that leads out."""
         return WorkspaceFiles(self.volume)
 
-    def commit(self, session: str) -> ArtifactRef:
+    def commit(self, session: str, secrets: Mapping[str, bytes] = NO_SECRETS) -> ArtifactRef:
         """Store what changed; the same state in the same session is the same reference, and nothing is written.
 
         Call it only when no process of the sandbox is left.
+
+        Args:
+            session: whose the objects are.
+            secrets: name → value; a file that holds one is left out.
 
         Raises:
             WorkspaceUnusable: it cannot be kept; it is discarded, and the next ``open`` gives the state before.
         """
         assert self._open, "a workspace is committed, released or discarded once"
-        collected = collect(self.volume, self._limits, self._state.seen)
-        ref = self._store(collected, session)
-        self._open = False
+        with self._quiet() as touched:
+            collected = self._collect(Known((self._state.laid and self._state.laid.seen) or {}, touched, secrets))
+            stored = self._store(collected, session)
+            watch = self._state.watch or _watched(self.volume, stored.manifest)
+        self._state = State(stored, collected, watch)
         self.left_out = tuple(collected.left_out)
-        if collected.exact:
-            self._workspaces._keep(self._task_id, self.volume, State(ref, collected.manifest, collected.seen))
-        else:
-            self._workspaces._volumes.destroy(self.volume)
-        return ref
+        if not collected.exact:
+            self.discard()
+            return stored.ref
+        self._open = False
+        self._workspaces._keep(self._task_id, self.volume, self._state)
+        return stored.ref
 
     def release(self) -> ArtifactRef | None:
         """Nothing was changed: keep the directory, and the state as it was opened."""
@@ -182,7 +216,7 @@ class Workspace:
         """The directory may hold anything: drop it."""
         if self._open:
             self._open = False
-            self._workspaces._volumes.destroy(self.volume)
+            self._workspaces._drop(self.volume, self._state)
 
     def copy(self) -> "Workspace":
         """A second workspace with the same content, for what must not harm this one. It can only be discarded."""
@@ -193,7 +227,7 @@ class Workspace:
         if done.returncode != 0:
             volumes.destroy(volume)
             raise SandboxFailed(f"the workspace could not be copied: {done.stderr.strip()[-500:]}")
-        return Workspace(self._workspaces, self._task_id, volume, self._state, self._limits)
+        return Workspace(self._workspaces, self._task_id, volume, State(self._state.snapshot), self._limits)
 
     def __enter__(self) -> "Workspace":
         return self
@@ -203,35 +237,84 @@ class Workspace:
     ) -> None:
         self.discard()
 
-    def _store(self, collected: Collected, session: str) -> ArtifactRef:
-        state, manifest = self._state, collected.manifest
-        at_home = state.ref is not None and m.session_of(state.ref) == session
-        if at_home and manifest == state.manifest:
-            assert state.ref is not None
-            return state.ref
-        have = {entry.sha256 for entry in state.manifest.files.values()} if at_home else set()
-        self._upload({e.sha256: path for path, e in manifest.files.items() if e.sha256 not in have}, session)
-        return self._workspaces._artifacts.put(
-            manifest.encode(), session=session, kind=m.MANIFEST, media_type=m.MEDIA_TYPE
-        )
+    @contextmanager
+    def _quiet(self) -> Iterator[frozenset[int] | None]:
+        """Nobody can write meanwhile, where that can be had; gives the inodes that something happened to, if known."""
+        if not self.volume.bounded:
+            yield None
+            return
+        with frozen(self.volume.path) as still:
+            watch = self._state.watch
+            yield watch.touched() if watch and still else None
 
-    def _upload(self, paths: Mapping[str, str], session: str) -> None:
-        """Content first, then the manifest that names it."""
+    def _collect(self, known: Known) -> Collected:
+        """All of it, or, where it is known what was touched, what became of that."""
+        laid = self._state.laid
+        if laid is None or known.touched is None or len(known.touched) > max(WATCHED_FILES, laid.count // 4):
+            return collect(self.volume, self._limits, known)
+        return recollect(self.volume, self._limits, laid, known) if known.touched else laid
+
+    def _home(self, session: str) -> Snapshot | None:
+        """The state that the workspace was opened in, if it is of the same session: objects of another may vanish."""
+        before = self._state.snapshot
+        return before if before and before.session == session else None
+
+    def _store(self, collected: Collected, session: str) -> Snapshot:
+        """Contents first, then the snapshot that names them."""
+        before, manifest = self._home(session), collected.manifest
+        if before is None:
+            return snapshot.write_whole(
+                self._artifacts, session, manifest, self._upload(manifest.files, set(), session)
+            )
+        changes = before.manifest.differing(manifest)
+        if same := before.seen_before(manifest, changes):
+            return same
+        if before.ends_chain:
+            kept = before.kept_packs(manifest)
+            new = self._upload(manifest.files, {held.sha256 for one in kept for held in one.holds}, session)
+            return snapshot.write_whole(self._artifacts, session, manifest, [*kept, *new])
+        changed = {path: entry for path, entry in changes.items() if isinstance(entry, FileEntry)}
+        new = self._upload(changed, before.contents(), session)
+        return snapshot.write_delta(self._artifacts, before, manifest, changes, new)
+
+    def _upload(self, files: Mapping[str, FileEntry], have: set[str], session: str) -> list[pack.Pack]:
+        """Store the contents that are not there yet, packed in the order of their paths."""
+        paths: dict[str, str] = {}
+        for path in sorted(path for path, entry in files.items() if entry.sha256 not in have):
+            paths.setdefault(files[path].sha256, path)
+        sizes = [(digest, files[path].size) for digest, path in paths.items()]
         root = os.open(self.volume.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            in_parallel(lambda item: self._upload_one(root, *item, session=session), sorted(paths.items()))
+            return in_parallel(
+                lambda group: pack.write(
+                    self._artifacts, session, {digest: self._reader(root, paths[digest]) for digest in group}
+                ),
+                list(pack.groups(sizes)),
+            )
         finally:
             os.close(root)
 
-    def _upload_one(self, root: int, sha256: str, path: str, *, session: str) -> None:
-        with os.fdopen(open_beneath(root, path), "rb") as file:
-            data = file.read(self._limits.disk_mb * MEBIBYTE)
-        ref = self._workspaces._artifacts.put(data, session=session, kind=m.BLOB)
-        if ref.sha256 != sha256:
-            raise SandboxFailed(f"{path} changed while it was being collected")
+    def _reader(self, root: int, path: str) -> Callable[[], bytes]:
+        def read() -> bytes:
+            with os.fdopen(open_beneath(root, path), "rb") as file:
+                return file.read(self._limits.disk_mb * MEBIBYTE)
+
+        return read
+
+    @property
+    def _artifacts(self) -> ContentStore:
+        return self._workspaces._artifacts
 
 
-def _require_fit(manifest: m.Manifest, limits: SandboxLimits) -> None:
+def _watched(volume: Volume, manifest: Manifest) -> WriteWatch | None:
+    """A watch over what is written from now on, where it pays and times alone would not tell."""
+    if volume.honest_times or not volume.bounded:
+        return None
+    large = len(manifest.files) >= WATCHED_FILES or manifest.size >= WATCHED_BYTES
+    return WriteWatch.start(volume.path) if large else None
+
+
+def _require_fit(manifest: Manifest, limits: SandboxLimits) -> None:
     if manifest.size > limits.disk_mb * MEBIBYTE:
         raise WorkspaceUnusable(
             f"the workspace holds {manifest.size} bytes, and disk_mb={limits.disk_mb} is the limit: raise it"

@@ -7,8 +7,8 @@ collector keeps an object when
 - a row in ``artifacts`` refers to it,
 - a command, an answer, an outbox message, a timer or a dead letter in PostgreSQL names its hash: it is in flight, however
   long the services have been down, or
-- a kept object of its session names its hash, as a workspace's manifest names its blobs and a policy's manifest its
-  weight files. Such an object is *adopted*: it gets a row, so that it is looked up only once.
+- a kept object of its session names its hash, as a workspace's snapshot names its packs and the snapshots it builds on,
+  and a policy's manifest its weight files. Such an object is *adopted*: it gets a row, so that it is looked up only once.
 
 What names nothing (``LEAVES``) is never read. Where a kept object that may name others cannot be read, nothing of its
 session is deleted. A message that only the broker holds protects nothing: the grace must be longer than any queue.
@@ -25,9 +25,13 @@ from longstride.storage.database import Database
 from longstride.storage.errors import ArtifactCorrupt, ArtifactMissing
 from longstride.storage.retry import retrying
 from longstride.storage.unit_of_work import UnitOfWork
+from longstride.storage.zstd import MAGIC, decompress
 
-LEAVES = frozenset({"blob", "observation", "output", "input", "weights", "optimizer"})
+LEAVES = frozenset({"blob", "pack", "observation", "output", "input", "weights", "optimizer"})
 """Kinds whose objects name no others."""
+
+MAX_UNPACKED = 1 << 30
+"""Bytes of a compressed object that names others."""
 
 _KEY = re.compile(r"[^/]+/[^/]+/[0-9a-f]{64}")
 """What the stores make; anything else in the bucket or folder is somebody else's and left alone."""
@@ -125,7 +129,8 @@ class _Session:
         """The hashes that an object names."""
         if _kind(ref.key) in LEAVES:
             return set()
-        return {digest.decode() for digest in _HASH.findall(self._store.get(ref))}
+        data = self._store.get(ref)
+        return {digest.decode() for digest in _HASH.findall(_readable(ref, data))}
 
     def _add_rows(self, adopted: dict[str, ArtifactRef]) -> None:
         def add(uow: UnitOfWork) -> None:
@@ -137,6 +142,16 @@ class _Session:
     def _is_still_old(self, key: str, before: datetime) -> bool:
         """Looked at again right before the deletion: it may have been put meanwhile, for a transaction to come."""
         return any(found.key == key and found.modified_at < before for found in self._store.list(key))
+
+
+def _readable(ref: ArtifactRef, data: bytes) -> bytes:
+    """What an object says, unpacked where it is compressed."""
+    if not data.startswith(MAGIC):
+        return data
+    try:
+        return decompress(data, MAX_UNPACKED)
+    except ValueError as error:
+        raise ArtifactCorrupt(f"artifact {ref.key}: {error}") from error
 
 
 def _ref(found: StoredObject) -> ArtifactRef:

@@ -13,6 +13,7 @@ from longstride.sandbox.base import SUPPORT, Command, Execution
 from longstride.sandbox.content import ContentStore
 from longstride.sandbox.errors import ExecutionCancelled, SandboxFailed
 from longstride.sandbox.files import FileRefused
+from longstride.sandbox.secrets import mounted
 from longstride.storage.errors import ArtifactCorrupt, ArtifactMissing
 from longstride.tools.matching import bounded_match
 from longstride.tools.observation import printable
@@ -96,7 +97,7 @@ class Examiner:
                 limits,
                 self.bench.isolation,
                 env={"LONGSTRIDE_CHECKS": CHECKS, "LONGSTRIDE_ANSWER": ANSWER},
-                files={**files, "answer": self.answer.encode()},
+                files={**mounted(self.bench.secrets), **files, "answer": self.answer.encode()},
             )
             execution = self.bench.backend.run(command, self.bench.cancelled)
         if execution.killed:

@@ -1,7 +1,7 @@
 """One action: open the workspace, carry the action out, judge a submission, commit, answer."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +19,7 @@ from longstride.sandbox.errors import (
     WorkspaceUnusable,
 )
 from longstride.sandbox.files import FileRefused, relative
+from longstride.sandbox.secrets import MemorySecrets, Secrets, values_of, without_secrets
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.errors import StorageFull
 from longstride.tools.examiner import Examiner
@@ -71,15 +72,28 @@ class Executor:
     answers the same."""
 
     def __init__(
-        self, backend: SandboxBackend, workspaces: Workspaces, artifacts: ContentStore, registry: Registry
+        self,
+        backend: SandboxBackend,
+        workspaces: Workspaces,
+        artifacts: ContentStore,
+        registry: Registry,
+        secrets: Secrets | None = None,
     ) -> None:
+        """``secrets``: where the values are that tasks name; ``None``: there are none."""
         self._backend = backend
         self._workspaces = workspaces
         self._artifacts = artifacts
         self._registry = registry
+        self._secrets = secrets or MemorySecrets()
 
     def execute(
-        self, command: ExecuteAction, *, task_id: str, session_id: str, cancelled: Cancellation = NEVER
+        self,
+        command: ExecuteAction,
+        *,
+        task_id: str,
+        session_id: str,
+        tenant: str = "default",
+        cancelled: Cancellation = NEVER,
     ) -> ActionExecuted:
         """Carry out one action against the workspace it names.
 
@@ -96,7 +110,8 @@ class Executor:
         unchanged = ActionExecuted(step=command.step, workspace=command.workspace)
         with _full_host_is_infrastructure():
             try:
-                call = self._understand(command, task_id, session_id, cancelled)
+                secrets = values_of(self._secrets, tenant, command.secrets)
+                call = self._understand(command, task_id, session_id, cancelled, secrets)
                 if question := needs_person(command, call.tool):
                     return unchanged.model_copy(update={"needs_review": True, "review": question})
                 return self._carry_out(call)
@@ -109,7 +124,9 @@ class Executor:
             except (IsolationUnavailable, WorkspaceUnusable) as error:
                 return unchanged.model_copy(update={"error": str(error)})
 
-    def _understand(self, command: ExecuteAction, task_id: str, session: str, cancelled: Cancellation) -> Call:
+    def _understand(
+        self, command: ExecuteAction, task_id: str, session: str, cancelled: Cancellation, secrets: Mapping[str, bytes]
+    ) -> Call:
         """The tool, its arguments and its bench.
 
         Raises:
@@ -122,7 +139,7 @@ class Executor:
         except InvalidArguments as error:
             raise Refused("invalid", str(error)) from error
         self._backend.capabilities().require(command.isolation)
-        return Call(command, tool, arguments, session, self._bench(command, tool, task_id, cancelled))
+        return Call(command, tool, arguments, session, self._bench(command, tool, task_id, cancelled, secrets))
 
     def _permitted(self, command: ExecuteAction) -> AnyTool:
         name = command.action.tool
@@ -136,7 +153,14 @@ class Executor:
             raise Refused("denied", f"{name} is carried out by the planner, which did not")
         return tool
 
-    def _bench(self, command: ExecuteAction, tool: AnyTool, task_id: str, cancelled: Cancellation) -> Bench:
+    def _bench(
+        self,
+        command: ExecuteAction,
+        tool: AnyTool,
+        task_id: str,
+        cancelled: Cancellation,
+        secrets: Mapping[str, bytes],
+    ) -> Bench:
         wall_s = min(command.limits.wall_s, tool.time_limit_s)
         return Bench(
             self._backend,
@@ -144,6 +168,7 @@ class Executor:
             command.limits.model_copy(update={"wall_s": wall_s}),
             command.isolation,
             cancelled,
+            secrets,
         )
 
     def _carry_out(self, call: Call) -> ActionExecuted:
@@ -164,7 +189,7 @@ class Executor:
             return Judgement()
         artifacts = tuple(self._hand_in(call, path) for path in dict.fromkeys(call.arguments.artifacts))
         examiner = Examiner(call.bench, self._artifacts, call.arguments.answer)
-        checks = tuple(examiner.judge(check) for check in call.command.checks)
+        checks = tuple(_redacted(examiner.judge(check), call.bench.secrets) for check in call.command.checks)
         return Judgement(checks, artifacts, examiner.usage)
 
     def _hand_in(self, call: Call, path: str) -> NamedArtifact:
@@ -187,7 +212,11 @@ class Executor:
             result = replace(result, status="limit")
         return ActionExecuted(
             step=call.command.step,
-            observation=self._observe(redact(text + note, call.command.redactions), call.session, result=result),
+            observation=self._observe(
+                redact(without_secrets(text + note, call.bench.secrets), call.command.redactions),
+                call.session,
+                result=result,
+            ),
             workspace=workspace,
             checks=tuple(redact_check(check, call.command.redactions) for check in judgement.checks),
             artifacts=judgement.artifacts,
@@ -201,7 +230,7 @@ class Executor:
             return call.command.workspace, ""
         if not call.tool.changes_workspace:
             return opened.release(), ""
-        ref = opened.commit(call.session)
+        ref = opened.commit(call.session, call.bench.secrets)
         left_out = ", ".join(map(printable_path, opened.left_out[:20]))
         return ref, f"\n[not kept in the workspace: {left_out}]" if left_out else ""
 
@@ -226,6 +255,14 @@ def needs_person(command: ExecuteAction, tool: AnyTool) -> str | None:
     if command.approvals == "always":
         return f"every action of this task needs approval: {tool.name}"
     return f"{tool.name} needs approval: its effect cannot be taken back" if tool.idempotency == "unsafe" else None
+
+
+def _redacted(result: CheckResult, secrets: Mapping[str, bytes]) -> CheckResult:
+    """A check may print what the call could read."""
+    if not secrets:
+        return result
+    told = {name: without_secrets(text, secrets) for name in ("detail", "error") if (text := getattr(result, name))}
+    return result.model_copy(update=told)
 
 
 def printable_path(path: str) -> str:

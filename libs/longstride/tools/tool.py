@@ -15,6 +15,7 @@ from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, 
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
 from longstride.sandbox.errors import ExecutionCancelled
+from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
 
@@ -53,11 +54,13 @@ class Bench:
         limits: SandboxLimits,
         isolation: Isolation = "process",
         cancelled: Cancellation = NEVER,
+        secrets: Mapping[str, bytes] = NO_SECRETS,
     ) -> None:
         self.backend = backend
         self.limits = limits
         self.isolation = isolation
         self.cancelled = cancelled
+        self.secrets = secrets
         self.opened: Workspace | None = None
         """``None`` until a tool touches the workspace; most of a step's cost is spared when none does."""
         self._open_workspace = open_workspace
@@ -77,7 +80,7 @@ class Bench:
         """
         wall = min(self.limits.wall_s, wall_s or self.limits.wall_s)
         limits = self.limits.model_copy(update={"wall_s": wall})
-        command = Command(argv, self.workspace.volume, limits, self.isolation)
+        command = Command(argv, self.workspace.volume, limits, self.isolation, files=mounted(self.secrets))
         execution = self.backend.run(command, self.cancelled)
         if execution.killed:
             raise ExecutionCancelled

@@ -121,6 +121,15 @@ def _described(
         str,
         _opt("--agent", panel=WORK, metavar="NAME", help="The agent definition whose rules on tools hold (default)."),
     ] = "default",
+    secret: Annotated[
+        list[str] | None,
+        _opt(
+            "--secret",
+            panel=WORK,
+            metavar="NAME",
+            help="Let its tool calls read this secret of the tenant, in /run/longstride/secrets. Repeat for more.",
+        ),
+    ] = None,
     approve: Annotated[
         str, _opt("--approve", panel=WORK, metavar="never|unsafe|always", help="Which actions wait for a person.")
     ] = "never",
@@ -185,6 +194,7 @@ def _described(
         "checks": _checks(check or [], expect, expect_number),
         "tools": tuple(tool) if tool else None,
         "agent": agent,
+        "secrets": tuple(secret or ()),
         "approvals": approve,
         "limits": _given(steps=steps, tokens=tokens, cost_usd=cost, wall_clock_s=timeout, step_timeout_s=step_timeout),
         "sandbox": _given(memory_mb=memory, disk_mb=disk),

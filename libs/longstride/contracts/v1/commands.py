@@ -22,9 +22,11 @@ ApprovalRule = Literal["never", "unsafe", "always"]
 PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 """``builtin``, ``scripted``, ``local:PATH`` or ``remote:URL``; ``builtin@7`` pins a version."""
 
-
 AgentName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 """An agent definition of a tenant: a name under which it has set rules on tools."""
+
+SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]
+"""Of a value that only the tool-executor's side knows."""
 
 
 class Sampling(Contract):
@@ -58,6 +60,8 @@ class SubmitTask(Contract):
     agent: AgentName = "default"
     """Whose rules on tools hold; one other than ``default`` must have some."""
     approvals: ApprovalRule = "never"
+    secrets: Annotated[tuple[SecretName, ...], Field(max_length=32)] = ()
+    """Secrets of the tenant that the task's tool calls may read, each a file under ``/run/longstride/secrets``."""
     priority: Annotated[int, Field(ge=0, le=9)] = 5
     """9 goes first, within its tenant."""
     idempotency_key: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
@@ -99,6 +103,8 @@ class ExecuteAction(Contract):
     inputs: tuple[InputFile, ...] = ()
     limits: SandboxLimits
     isolation: Isolation
+    secrets: tuple[SecretName, ...] = ()
+    """Names; the values come from the executor's own side."""
     checks: tuple[Check, ...] = ()
     """Given with ``submit`` alone: run against the submission."""
     approvals: ApprovalRule = "never"

@@ -1,0 +1,58 @@
+"""``longstride export``: a task's workspace after a step, as a folder or an archive."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longstride.client.cli.options import Json, TaskId
+from longstride.client.connect import connect
+from longstride.client.screen import units
+from longstride.client.screen.console import say, show_json
+from longstride.client.step_state import step_states
+from longstride.client.workspace_export import export as write
+
+
+def export(
+    task: TaskId,
+    to: Annotated[Path, typer.Option("--to", metavar="DIR|FILE", help="A new folder, or a FILE.tar.zst or FILE.tar.")],
+    at: Annotated[
+        int | None,
+        typer.Option(
+            "--at",
+            metavar="STEP",
+            min=0,
+            help="The state after this step (the last); 0: the inputs.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write a task's workspace as it was after a step. Links that lead outside of it are left out, and named.
+
+    Examples:
+
+      longstride export 3f9a12bc --to ./result
+
+      longstride export 3f9a12bc --at 4 --to step4.tar.zst
+    """
+    with connect(say) as deployment:
+        head = deployment.reader.find(task)
+        (state,) = step_states(deployment, head, at)
+        outside = write(state, to)
+    manifest = state.snapshot.manifest
+    if json:
+        show_json(
+            {
+                "task": head.id,
+                "step": state.step,
+                "to": str(to),
+                "files": len(manifest.files),
+                "bytes": manifest.size,
+                "left_out": outside,
+            }
+        )
+        return
+    if outside:
+        say(f"left out, because they lead outside: {', '.join(outside[:20])}{' …' if len(outside) > 20 else ''}")
+    say(f"{len(manifest.files)} files, {units.size(manifest.size)}, as after step {state.step}, to {to}")
