@@ -86,6 +86,7 @@ def test_fork_bomb(box: Arena, bomb: str) -> None:
         assert processes_of(volume) == []
     assert execution.status in ("ok", "limit", "timeout", "failed"), "bash may give up in good order"
     assert most <= 20 + 2, "bwrap's own two count beside the command's"
+    assert most > 4 or "os.fork" not in bomb, "bash may be too quick to be seen"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ SMALL = SandboxLimits(
 )
 
 
+OURS = Path("/proc/self/ns/mnt").readlink()
+
+
 @dataclass
 class Arena:
     """A backend, and an executor above it."""
@@ -106,16 +109,22 @@ def arena(scratch: Path | None = None) -> Iterator[Arena]:
 
 
 def processes_of(volume: Volume) -> list[int]:
-    """Pids that run under a volume's ids; none can be told apart where there are none of its own."""
-    if volume.owner is None:
+    """Pids of other mount namespaces that see a volume of its own file system: nobody else's processes do.
+    A plain directory tells nobody apart."""
+    if not volume.bounded:
         return []
-    return [
-        int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _owned(path, volume.owner.uid)
-    ]
+    status = volume.path.stat()
+    device = f" {os.major(status.st_dev)}:{os.minor(status.st_dev)} "
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _sees(path, device)]
 
 
-def _owned(process: Path, uid: int) -> bool:
+def _sees(process: Path, device: str) -> bool:
     try:
-        return process.stat().st_uid == uid and "zombie" not in (process / "status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+        elsewhere = (process / "ns/mnt").readlink() != OURS
+        return elsewhere and device in (process / "mountinfo").read_text() and not _dead(process)
+    except OSError:
         return False
+
+
+def _dead(process: Path) -> bool:
+    return "zombie" in (process / "status").read_text()

@@ -5,8 +5,8 @@ process's ids, in a user namespace. ``capabilities`` says what this host gives.
 """
 
 import contextlib
+import errno
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,23 +15,45 @@ from pathlib import Path
 
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox import launcher, seccomp
-from longstride.sandbox.base import NEVER, Cancellation, Capabilities, Command, Execution, Volumes
+from longstride.sandbox.base import (
+    NEVER,
+    Cancellation,
+    Capabilities,
+    Command,
+    Execution,
+    Owner,
+    Spec,
+    Volume,
+    Volumes,
+    run_once,
+)
+from longstride.sandbox.cell import BubblewrapCell, Habits, Jailer
 from longstride.sandbox.cgroup import Cgroup
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
 from longstride.sandbox.host import describe, find_host
 from longstride.sandbox.identity import Identities
-from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter
 from longstride.sandbox.mounts import bind_read_only
-from longstride.sandbox.rootfs import ENVIRONMENT, Shared, bounded_scratch, own_files, plain_scratch, prepare, system
+from longstride.sandbox.rootfs import (
+    ENVIRONMENT,
+    GID,
+    UID,
+    Shared,
+    bounded_scratch,
+    own_files,
+    plain_scratch,
+    prepare,
+    system,
+)
 from longstride.sandbox.runs import RunFolder, run_folder
-from longstride.sandbox.scratch import MARK, Scratch, default_root, reap
-from longstride.sandbox.supervisor import Outcome, Supervisor
-from longstride.sandbox.verdict import Evidence, judge
+from longstride.sandbox.scratch import MARK, TRAVERSABLE, Scratch, default_root, reap
 from longstride.sandbox.volumes import DirectoryVolumes, TmpfsVolumes
 from longstride.sandbox.warden import Warden
 
 PYTHON_FOLDERS = ("/usr/local/bin", "/usr/bin")
 """Where a host's own Python is; without one, the interpreter that runs this is shown at its own place."""
+CLOSED = 0o700
+CANNOT_ATTACH = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
+"""A kernel's word for not knowing mounts with ids of their own, or not letting this process make them."""
 TRIAL_LIMITS = SandboxLimits(wall_s=20, cpu_s=10, memory_mb=64, disk_mb=1, files=16)
 
 
@@ -54,11 +76,15 @@ class BubblewrapSandbox:
         self._warden = Warden(root)
         self._ids = Identities()
         try:
+            self._prewarm = False
             self._volumes, self._bounded = self._make_volumes()
             self._shared = self._prepare()
             self._system = system(self._shared)
-            self._capabilities = describe(self._host, quota=self._bounded, separate_ids=self._ids.separate)
-            self._try_once()
+            self._capabilities = self._describe()
+            if self._bounded and self._try_to_attach():
+                self._capabilities = self._describe()
+            else:
+                self._try_once()
         except BaseException:
             self.close()
             raise
@@ -72,94 +98,58 @@ class BubblewrapSandbox:
         """What is enforced here."""
         return self._capabilities
 
+    def create(self, spec: Spec) -> BubblewrapCell:
+        """Namespaces, mounts, a group, the filter; and a shell inside that waits."""
+        self._capabilities.require(spec.isolation)
+        bound = None if self._prewarm else spec.workspace
+        assert self._prewarm or bound, "capabilities() says that a sandbox is made for its workspace here"
+        owner = bound.owner if bound else self._ids.draw()
+        with ExitStack() as stack:
+            mounted, limits = self._bounded, spec.limits
+            folder = stack.enter_context(run_folder(self._scratch, mounted=mounted, owner=owner, limits=limits))
+            group = stack.enter_context(self._group())
+            jailer = self._jailer(owner, group, self._system_of(spec, folder, bound))
+            stack.callback(jailer.end, group)
+            jailer.wait_until_ready()
+            habits = Habits(self._volumes, self._host.grouped, self._host.programs.prlimit)
+            return BubblewrapCell(habits, jailer, folder, group, bound, stack.pop_all())
+
     def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
         """Create, run, destroy."""
-        self._capabilities.require(command.isolation)
-        with ExitStack() as stack:
-            folder = stack.enter_context(self._folder(command))
-            group = stack.enter_context(self._group(command.limits))
-            meter = GroupMeter(group) if self._host.grouped else TreeMeter()
-            with self._started(command, folder, group) as (process, status_fd):
-                outcome = Supervisor(process, status_fd, command.limits, cancelled, meter, group.kill).watch()
-            return judge(self._evidence(command, folder, group, meter, outcome))
+        return run_once(self.create, command, cancelled)
+
+    def reap(self) -> list[str]:
+        """Remove what dead executors left under the same root."""
+        return reap(self._scratch.path.parent)
 
     def close(self) -> None:
         """Remove this process's scratch folder, volumes included: close the workspaces before it."""
         self._scratch.close()
         self._warden.dismiss()
 
-    @contextmanager
-    def _started(
-        self, command: Command, folder: RunFolder, group: Cgroup
-    ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-        """A running sandbox; dead afterwards, whatever happened."""
-        status_read, status_write = os.pipe2(os.O_CLOEXEC)
+    def _jailer(self, owner: Owner | None, group: Cgroup, system: list[str]) -> Jailer:
+        status = os.pipe2(os.O_CLOEXEC)
         seccomp_fd = os.open(self._shared.seccomp, os.O_RDONLY | os.O_CLOEXEC)
-        arguments_fd = launcher.argument_block(self._arguments(command, folder, seccomp_fd, status_write))
-        launch = launcher.Launch(
-            programs=self._host.programs,
-            entrances=group.entrances,
-            owner=command.workspace.owner,
-            limits=command.limits,
-            argument_fd=arguments_fd,
-            argv=command.argv,
-            grouped=self._host.grouped,
-        )
-        try:
-            process = subprocess.Popen(
-                launch.command_line(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=(seccomp_fd, arguments_fd, status_write),
-                env={MARK: self._scratch.name},
-                cwd="/",
-                bufsize=0,
-            )
-        finally:
-            for descriptor in (seccomp_fd, arguments_fd, status_write):
-                os.close(descriptor)
-        try:
-            yield process, status_read
-        finally:
-            os.close(status_read)
-            _end(process, group)
+        reading = ("--seccomp", str(seccomp_fd), "--json-status-fd", str(status[1]))
+        arguments_fd = launcher.argument_block([*launcher.NAMESPACES, *system, *reading])
+        launch = launcher.Launch(self._host.programs, group.entrances, owner, arguments_fd)
+        return Jailer(launch.command_line(), status, (seccomp_fd, arguments_fd), {MARK: self._scratch.name})
 
-    def _arguments(self, command: Command, folder: RunFolder, seccomp_fd: int, status_fd: int) -> list[str]:
-        scratch = bounded_scratch(folder.path) if folder.mounted else plain_scratch(command.limits)
-        environment = {**ENVIRONMENT, "PATH": self._shared.path, **command.env}
+    def _system_of(self, spec: Spec, folder: RunFolder, bound: Volume | None) -> list[str]:
+        scratch = bounded_scratch(folder.path) if folder.mounted else plain_scratch(spec.limits)
+        environment = {**ENVIRONMENT, "PATH": self._shared.path}
         return [
-            *launcher.NAMESPACES,
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
             *self._system,
             *scratch,
-            *own_files(command.workspace.path, folder.support),
-            *("--seccomp", str(seccomp_fd), "--json-status-fd", str(status_fd)),
+            *own_files(bound.path if bound else folder.workspace, folder.support),
         ]
 
-    def _evidence(self, command: Command, folder: RunFolder, group: Cgroup, meter: Meter, outcome: Outcome) -> Evidence:
-        limits = command.limits
-        return Evidence(
-            outcome=outcome,
-            limits=limits,
-            out_of_memory=group.out_of_memory(),
-            refused_processes=group.refused_processes(),
-            exhausted=self._volumes.exhausted(command.workspace, limits) or folder.exhausted(limits),
-            cpu_s=meter.cpu_s,
-            peak_memory_bytes=meter.peak_memory_bytes,
-        )
-
     @contextmanager
-    def _folder(self, command: Command) -> Iterator[RunFolder]:
-        owner, limits, files = command.workspace.owner, command.limits, command.files
-        with run_folder(self._scratch, mounted=self._bounded, owner=owner, limits=limits, files=files) as folder:
-            yield folder
-
-    @contextmanager
-    def _group(self, limits: SandboxLimits) -> Iterator[Cgroup]:
+    def _group(self) -> Iterator[Cgroup]:
         group = self._scratch.cgroup()
         try:
-            group.create(limits)
+            group.create()
             yield group
         finally:
             if not group.remove():
@@ -176,12 +166,33 @@ class BubblewrapSandbox:
 
     def _make_volumes(self) -> tuple[Volumes, bool]:
         """Bounded ones where a mount succeeds."""
+        folder = self._scratch.path / "volumes"
+        folder.mkdir()
+        folder.chmod(TRAVERSABLE)
         if self._host.privileged:
-            bounded = TmpfsVolumes(self._scratch, self._ids)
+            bounded = TmpfsVolumes(self._scratch, self._ids.draw)
             with contextlib.suppress(PermissionError):
                 bounded.destroy(bounded.create(TRIAL_LIMITS))
                 return bounded, True
-        return DirectoryVolumes(self._scratch.path / "volumes", self._ids), False
+        return DirectoryVolumes(folder, self._ids), False
+
+    def _try_to_attach(self) -> bool:
+        """Whether a sandbox that is there already can be given a workspace. Then the files of all workspaces have, on their
+        file systems, the ids that their code has inside; whoever has these on the host must not get through to them."""
+        folder, own = self._scratch.path / "volumes", self._volumes
+        folder.chmod(CLOSED)
+        self._prewarm, self._volumes = True, TmpfsVolumes(self._scratch, lambda: Owner(UID, GID))
+        try:
+            self._try_once()
+        except OSError as error:
+            if error.errno not in CANNOT_ATTACH:
+                raise
+            folder.chmod(TRAVERSABLE)
+            self._prewarm, self._volumes = False, own
+        return self._prewarm
+
+    def _describe(self) -> Capabilities:
+        return describe(self._host, quota=self._bounded, separate_ids=self._ids.separate, prewarm=self._prewarm)
 
     def _prepare(self) -> Shared:
         shared = prepare(self._scratch.path, self._filter)
@@ -208,17 +219,6 @@ class BubblewrapSandbox:
             self._volumes.destroy(volume)
         if execution.exit_code != 7:
             raise SandboxUnavailable(f"bubblewrap does not work here: a trial ended as {execution}")
-
-
-def _end(process: subprocess.Popen[bytes], group: Cgroup) -> None:
-    """After an error in the middle the sandbox may still run."""
-    if process.returncode is None:
-        group.kill()
-        process.kill()
-        process.wait()
-    for stream in (process.stdout, process.stderr):
-        assert stream is not None
-        stream.close()
 
 
 def _advice(said: str) -> str:

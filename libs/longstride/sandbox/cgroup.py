@@ -45,13 +45,28 @@ class Cgroup:
         """Files that a process writes ``0`` to in order to join."""
         return tuple(f"{directory}/cgroup.procs" for directory in self._directories())
 
-    def create(self, limits: SandboxLimits) -> None:
-        """Make the directories and write the limits."""
+    def create(self, limits: SandboxLimits | None = None) -> None:
+        """Make the directories, and write the limits where they are known already."""
+        for directory in self._directories():
+            Path(directory).mkdir()
+        if limits:
+            self.limit(limits)
+
+    def limit(self, limits: SandboxLimits) -> None:
+        """Write the limits; once, because memory in use may be above a later one."""
         for hierarchy in self.hierarchies:
-            directory = hierarchy.base / self.name
-            directory.mkdir()
             for file, value in settings(hierarchy, limits):
-                _write_limit(directory / file, value)
+                _write_limit(hierarchy.base / self.name / file, value)
+
+    def freeze(self, frozen: bool) -> bool:
+        """Stop every process inside, or let all go on; ``False`` where no hierarchy can."""
+        for directory in self._directories():
+            for file, values in (("cgroup.freeze", ("0", "1")), ("freezer.state", ("THAWED", "FROZEN"))):
+                switch = Path(directory, file)
+                if switch.exists():
+                    switch.write_text(values[frozen])
+                    return True
+        return False
 
     def kill(self) -> None:
         """SIGKILL to every process inside, at once where the kernel has ``cgroup.kill`` (5.14)."""
@@ -87,6 +102,14 @@ class Cgroup:
     def peak_memory_bytes(self) -> int:
         """The most memory that was charged at once, page cache and tmpfs included."""
         return int(self._read("memory", "memory.max_usage_in_bytes", "memory.peak") or 0)
+
+    def memory_bytes(self) -> int:
+        """Memory that is charged now."""
+        return int(self._read("memory", "memory.usage_in_bytes", "memory.current") or 0)
+
+    def processes(self) -> int:
+        """Processes and threads inside now."""
+        return int(self._read("pids", "pids.current", "pids.current") or 0)
 
     def cpu_seconds(self) -> float:
         """CPU time of all processes so far, those that ended included."""
@@ -150,10 +173,14 @@ def discover(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
 
 
 def _without_redundant(hierarchies: tuple[Hierarchy, ...]) -> tuple[Hierarchy, ...]:
-    """v2's ``cpu.stat`` counts CPU time without any controller: ``cpuacct`` alone is not worth a directory beside it."""
+    """v2 counts CPU time and freezes without any controller: v1's for these alone are not worth a directory beside it."""
     if not any(hierarchy.version == 2 for hierarchy in hierarchies):
         return hierarchies
-    return tuple(hierarchy for hierarchy in hierarchies if hierarchy.controllers != {"cpuacct"})
+    return tuple(
+        hierarchy
+        for hierarchy in hierarchies
+        if not hierarchy.controllers <= {"cpuacct", "freezer"} or hierarchy.version == 2
+    )
 
 
 def given(hierarchies: tuple[Hierarchy, ...]) -> frozenset[Controller]:
@@ -162,7 +189,7 @@ def given(hierarchies: tuple[Hierarchy, ...]) -> frozenset[Controller]:
 
 
 def _v1(directory: Path, names: frozenset[str]) -> Hierarchy | None:
-    useful = names & {*WANTED, "cpuacct"}
+    useful = names & {*WANTED, "cpuacct", "freezer"}
     return Hierarchy(1, useful, directory) if useful and _can_make_groups(directory) else None
 
 

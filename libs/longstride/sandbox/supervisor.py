@@ -45,15 +45,19 @@ class Outcome:
 
 @dataclass
 class Supervisor:
-    """One process, watched from the thread that started it, which must live as long (``--die-with-parent`` follows it)."""
+    """One process, from the start of its command on."""
 
     process: subprocess.Popen[bytes]
     status_fd: int
-    """Where bwrap reports the child's pid and exit code as JSON, one object a line. Closed at the end."""
+    """Where the outer process reports the child's pid and exit code as JSON, one object a line."""
+    reported: bytes
+    """What was read from there already."""
     limits: SandboxLimits
     cancelled: Cancellation
     meter: Meter
     kill_group: Callable[[], None]
+    clock: Callable[[], float] = time.monotonic
+    """Seconds of running; stands still while the sandbox is paused."""
     _status: bytearray = field(default_factory=bytearray)
     _child: int | None = None
     """A pidfd of the sandbox's first process: the number alone might be another's by the time it is used."""
@@ -62,8 +66,9 @@ class Supervisor:
     def __post_init__(self) -> None:
         half = self.limits.output_bytes // 2
         self._captures = {self._fd(self.process.stdout): Capture(half), self._fd(self.process.stderr): Capture(half)}
-        self._started = time.monotonic()
+        self._started = self.clock()
         self._next_look = self._started + LOOK_S
+        self._note(self.reported)
 
     def watch(self) -> Outcome:
         """Block until the sandbox has ended and all output was read."""
@@ -103,7 +108,7 @@ class Supervisor:
                 raise SandboxFailed(f"the sandbox did not end within {GRACE_S:g} s of being killed")
 
     def _cause_to_stop(self) -> Cause | None:
-        now = time.monotonic()
+        now = self.clock()
         if self.cancelled.is_set():
             return "cancelled"
         if now - self._started > self.limits.wall_s:
@@ -186,18 +191,22 @@ class Supervisor:
             stopped_by=self._stopped_by,
             stdout=stdout,
             stderr=stderr,
-            wall_s=time.monotonic() - self._started,
+            wall_s=self.clock() - self._started,
             launcher_code=self.process.returncode,
         )
 
     def _reported(self, key: str) -> int | None:
-        """A number from bwrap's reports. bwrap writes them from outside the sandbox."""
-        for line in self._status.split(b"\n"):
-            if line.startswith(b"{") and line.rstrip().endswith(b"}") and key in (report := json.loads(line)):
-                return int(report[key])
-        return None
+        return reported(self._status, key)
 
     @staticmethod
     def _fd(stream: object) -> int:
         fileno: Callable[[], int] = getattr(stream, "fileno")  # noqa: B009 - Popen's streams are optional for mypy
         return fileno()
+
+
+def reported(status: bytes | bytearray, key: str) -> int | None:
+    """A number from bwrap's reports. bwrap writes them from outside the sandbox."""
+    for line in status.split(b"\n"):
+        if line.startswith(b"{") and line.rstrip().endswith(b"}") and key in (report := json.loads(line)):
+            return int(report[key])
+    return None
