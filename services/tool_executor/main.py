@@ -6,11 +6,14 @@ from longstride.messaging.handling import check_handlers
 from longstride.messaging.work import Worker
 from longstride.observability.middleware import work_spans
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox.demand import Bounds
 from longstride.sandbox.errors import SandboxUnavailable
+from longstride.sandbox.pool import Pool
 from longstride.sandbox.workspace import Workspaces
 from longstride.tools.executor import Executor
 from services.host import Host, refuse
 from services.jobs import Jobs, run_jobs
+from services.tool_executor.counted import Counted
 from services.tool_executor.handlers import ToolExecutor, handlers
 from services.tool_executor.settings import ToolExecutorSettings
 
@@ -21,8 +24,10 @@ def make(host: Host) -> Jobs:
     Raises:
         SandboxUnavailable: code cannot be isolated here, so none is run.
     """
-    sandbox = BubblewrapSandbox()
-    workspaces = Workspaces(host.artifacts, sandbox.volumes, max_live=ToolExecutorSettings().max_live)
+    settings = ToolExecutorSettings()
+    bounds = Bounds(settings.pool_floor, settings.pool_ceiling, settings.pool_idle_s)
+    sandbox = Pool(BubblewrapSandbox(), bounds, Counted(host.telemetry.metrics))
+    workspaces = Workspaces(host.artifacts, sandbox.volumes, max_live=settings.max_live)
     table = handlers(ToolExecutor(Executor(sandbox, workspaces, host.artifacts, host.tools)))
     check_handlers("tool-executor", table)
     spans = work_spans(host.telemetry, "tool-executor")

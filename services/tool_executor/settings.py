@@ -1,8 +1,8 @@
 """How a tool-executor works."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -17,3 +17,15 @@ class ToolExecutorSettings(BaseSettings):
     """Actions at a time; each has a process of its own."""
     max_live: Annotated[int, Field(gt=0)] = 16
     """Workspaces that stay laid out as a cache, a process."""
+    pool_floor: Annotated[int, Field(ge=0, le=1024)] = 1
+    """Sandboxes that wait for the next call even when none was made for long, a process."""
+    pool_ceiling: Annotated[int, Field(ge=0, le=1024)] = 8
+    """Sandboxes that wait at the most, a process: as many as were in use at once of late."""
+    pool_idle_s: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds for which a burst is remembered."""
+
+    @model_validator(mode="after")
+    def _floor_below_ceiling(self) -> Self:
+        if self.pool_floor > self.pool_ceiling:
+            raise ValueError(f"pool_floor={self.pool_floor} is above pool_ceiling={self.pool_ceiling}")
+        return self

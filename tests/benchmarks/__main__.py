@@ -5,12 +5,13 @@ import os
 import platform
 import signal
 
-from tests.benchmarks import bench_footprint, bench_messaging, bench_sandbox, bench_steps
+from tests.benchmarks import bench_footprint, bench_messaging, bench_pool, bench_sandbox, bench_steps
 
 BENCHMARKS = {
     "steps": bench_steps.run,
     "footprint": bench_footprint.run,
     "sandbox": bench_sandbox.run,
+    "pool": bench_pool.run,
     "messages": bench_messaging.run,
 }
 

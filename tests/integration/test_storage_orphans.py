@@ -133,9 +133,7 @@ def test_what_is_in_flight_is_kept_until_it_has_landed(store: MemoryArtifacts, d
     promised, scheduled, dead, commanded = (put(store, text) for text in ("outbox", "timer", "dead", "command"))
     task_id = insert(database)
     with database.begin() as uow:
-        uow.attempts.dispatch(
-            task_id, 1, "execute", 1, "msg_1", json.dumps({"body": {"workspace": commanded.model_dump()}})
-        )
+        uow.attempts.dispatch(task_id, 1, "execute", 1, "msg_1", json.dumps({"body": {"workspace": commanded.model_dump()}}))
         lease = uow.attempts.claim("msg_1", "me", 60)
         uow.attempts.answer(lease, {"body": {"workspace": manifest.model_dump()}})  # type: ignore[arg-type]
         row = uow.outbox.add(promised.model_dump_json(), "msg_2", "kombu", "generated")

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,11 @@ from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Volume
+from longstride.sandbox.base import NEVER, WORKSPACE, Cancellation, Command, Execution, SandboxBackend, Volume
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox.demand import Bounds
+from longstride.sandbox.pool import Pool
+from longstride.sandbox.scratch import Scratch
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.memory import MemoryArtifacts
 from longstride.tools.executor import Executor
@@ -28,14 +31,13 @@ SMALL = SandboxLimits(
 )
 
 
-OURS = Path("/proc/self/ns/mnt").readlink()
-
-
 @dataclass
 class Arena:
     """A backend, and an executor above it."""
 
-    backend: BubblewrapSandbox
+    backend: SandboxBackend
+    scratch: Scratch
+    """The backend's."""
     workspaces: Workspaces
     artifacts: MemoryArtifacts
     executor: Executor
@@ -64,6 +66,12 @@ class Arena:
             assert processes_of(volume) == [], "the sandbox left processes behind"
         return execution
 
+    def left_over(self) -> set[str]:
+        """Control groups on the host that belong to no sandbox that waits in the pool."""
+        groups = {path.name for h in self.scratch.hierarchies for path in h.base.glob(f"{self.scratch.name}-*")}
+        waiting = self.backend.level.ready if isinstance(self.backend, Pool) else 0
+        return groups if len(groups) != waiting else set()
+
     def act(
         self,
         tool: str,
@@ -90,38 +98,46 @@ class Arena:
         return self.executor.execute(command, task_id=task, session_id="session", cancelled=cancelled)
 
 
+BACKENDS: Mapping[str, Callable[[BubblewrapSandbox], SandboxBackend]] = {
+    "bubblewrap": lambda backend: backend,
+    "pool": lambda backend: Pool(backend, Bounds(floor=2, ceiling=4)),
+}
+"""Those that run here, by name."""
+
+
 @contextmanager
-def arena(scratch: Path | None = None) -> Iterator[Arena]:
+def arena(scratch: Path | None = None, name: str = "bubblewrap") -> Iterator[Arena]:
     """Skips where there is no bubblewrap, except in continuous integration, where it fails."""
     if shutil.which("bwrap") is None:
         reason = "bubblewrap is not installed"
         if os.environ.get("CI"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
-    backend = BubblewrapSandbox(scratch)
+    inner = BubblewrapSandbox(scratch)
+    backend = BACKENDS[name](inner)
     artifacts = MemoryArtifacts()
     workspaces = Workspaces(artifacts, backend.volumes)
+    executor = Executor(backend, workspaces, artifacts, builtin_tools())
     try:
-        yield Arena(backend, workspaces, artifacts, Executor(backend, workspaces, artifacts, builtin_tools()))
+        yield Arena(backend, inner._scratch, workspaces, artifacts, executor)
     finally:
         workspaces.close()
         backend.close()
 
 
 def processes_of(volume: Volume) -> list[int]:
-    """Pids of other mount namespaces that see a volume of its own file system: nobody else's processes do.
-    A plain directory tells nobody apart."""
+    """Pids that have this volume for their workspace; a plain directory tells nobody apart. A sandbox that is being built has
+    it elsewhere, for a moment."""
     if not volume.bounded:
         return []
     status = volume.path.stat()
-    device = f" {os.major(status.st_dev)}:{os.minor(status.st_dev)} "
+    device = f" {os.major(status.st_dev)}:{os.minor(status.st_dev)} / {WORKSPACE} "
     return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _sees(path, device)]
 
 
 def _sees(process: Path, device: str) -> bool:
     try:
-        elsewhere = (process / "ns/mnt").readlink() != OURS
-        return elsewhere and device in (process / "mountinfo").read_text() and not _dead(process)
+        return device in (process / "mountinfo").read_text() and not _dead(process)
     except OSError:
         return False
 

@@ -1,4 +1,4 @@
-"""One bubblewrap sandbox, from the shell that waits inside to the end of its command."""
+"""One sandbox on this host, from the shell that waits inside to the end of its command."""
 
 import contextlib
 import os
@@ -122,23 +122,31 @@ class Jailer:
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What a host's sandboxes have in common."""
+    """How a host's sandboxes are bounded."""
 
-    volumes: Volumes
     grouped: bool
     """Whether control groups hold memory and processes."""
-    prlimit: str | None
+    nproc: str | None = None
+    """prlimit, where they do not."""
 
 
-class BubblewrapCell:
+class HostedCell:
     """Waits, runs one command, and is gone. ``held`` undoes everything its making did."""
 
     def __init__(
-        self, habits: Habits, jailer: Jailer, folder: RunFolder, group: Cgroup, bound: Volume | None, held: ExitStack
+        self,
+        habits: Habits,
+        volumes: Volumes,
+        jailer: Jailer,
+        folder: RunFolder,
+        group: Cgroup,
+        bound: Volume | None,
+        held: ExitStack,
     ) -> None:
         """
         Args:
             habits: the host's.
+            volumes: where its workspace comes from.
             jailer: the running bwrap.
             folder: its files on the host.
             group: its control group, without limits yet.
@@ -146,6 +154,7 @@ class BubblewrapCell:
             held: closed by ``destroy``.
         """
         self._habits = habits
+        self._volumes = volumes
         self._jailer = jailer
         self._folder = folder
         self._group = group
@@ -225,13 +234,9 @@ class BubblewrapCell:
         held.close()
 
     def _start(self, command: Command) -> launcher.Start:
-        grouped = self._habits.grouped
+        habits = self._habits
         return launcher.Start(
-            command.argv,
-            command.env,
-            command.limits,
-            nproc=None if grouped else self._habits.prlimit,
-            hold_data=not grouped,
+            command.argv, command.env, command.limits, nproc=habits.nproc, hold_data=not habits.grouped
         )
 
     def _evidence(self, command: Command, meter: Meter, outcome: Outcome) -> Evidence:
@@ -241,7 +246,7 @@ class BubblewrapCell:
             limits=limits,
             out_of_memory=self._group.out_of_memory(),
             refused_processes=self._group.refused_processes(),
-            exhausted=self._habits.volumes.exhausted(command.workspace, limits) or self._folder.exhausted(limits),
+            exhausted=self._volumes.exhausted(command.workspace, limits) or self._folder.exhausted(limits),
             cpu_s=meter.cpu_s,
             peak_memory_bytes=meter.peak_memory_bytes,
         )
