@@ -5,7 +5,7 @@ import sys
 from longstride.messaging.handling import check_handlers
 from longstride.messaging.work import Worker
 from longstride.observability.middleware import work_spans
-from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox import backends
 from longstride.sandbox.demand import Bounds
 from longstride.sandbox.errors import SandboxUnavailable
 from longstride.sandbox.pool import Pool
@@ -26,7 +26,7 @@ def make(host: Host) -> Jobs:
     """
     settings = ToolExecutorSettings()
     bounds = Bounds(settings.pool_floor, settings.pool_ceiling, settings.pool_idle_s)
-    sandbox = Pool(BubblewrapSandbox(), bounds, Counted(host.telemetry.metrics))
+    sandbox = Pool(backends.make(settings.backend), bounds, Counted(host.telemetry.metrics))
     workspaces = Workspaces(host.artifacts, sandbox.volumes, max_live=settings.max_live)
     table = handlers(ToolExecutor(Executor(sandbox, workspaces, host.artifacts, host.tools)))
     check_handlers("tool-executor", table)
@@ -38,11 +38,12 @@ def make(host: Host) -> Jobs:
 
 def main() -> int:
     """Refuse at once where nothing can be isolated, then work."""
+    settings = ToolExecutorSettings()
     try:
-        BubblewrapSandbox().close()
+        backends.make(settings.backend).close()
     except SandboxUnavailable as error:
         return refuse(str(error))
-    return run_jobs("tool-executor", ToolExecutorSettings().slots, make)
+    return run_jobs("tool-executor", settings.slots, make)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from longstride.sandbox.backends import DEFAULT, BackendName
+
 
 class ToolExecutorSettings(BaseSettings):
     """``LONGSTRIDE_TOOL_EXECUTOR_…``"""
@@ -13,6 +15,8 @@ class ToolExecutorSettings(BaseSettings):
         env_prefix="LONGSTRIDE_TOOL_EXECUTOR_", use_attribute_docstrings=True, frozen=True
     )
 
+    backend: BackendName = DEFAULT
+    """What isolates code: ``bubblewrap``, ``runc`` or ``runsc``. Only ``runsc`` gives the isolation ``gvisor``."""
     slots: Annotated[int, Field(gt=0, le=256)] = 2
     """Actions at a time; each has a process of its own."""
     max_live: Annotated[int, Field(gt=0)] = 16

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Command, SandboxBackend, Volume
@@ -75,41 +74,22 @@ def _churn(workers: int) -> tuple[str, str, str]:
     return f"{took:.1f} s", f"{CHURN / took:.0f}/s", _left(scratch)
 
 
-@dataclass
-class Guest:
-    """A sandbox that lives until it is told to end."""
-
-    backend: SandboxBackend
-    over: threading.Event
-
-    def __post_init__(self) -> None:
-        self.volume = self.backend.volumes.create(PATIENT)
-        self.thread = threading.Thread(target=self._live)
-        self.thread.start()
-
-    @property
-    def here(self) -> bool:
-        """Whether its Python program runs."""
-        return (self.volume.path / "here").exists()
-
-    def _live(self) -> None:
-        program = ("/usr/bin/python3", "-c", "import time; open('here', 'w'); time.sleep(600)")
-        assert self.backend.run(Command(program, self.volume, PATIENT), self.over).killed
-
-
 def _alive() -> tuple[str, str, str]:
     backend, over = BubblewrapSandbox(), threading.Event()
     scratch = backend._scratch
-    started = time.perf_counter()
-    guests = [Guest(backend, over) for _ in range(MANY)]
-    while not all(guest.here for guest in guests):
-        time.sleep(0.01)
-    began = time.perf_counter() - started
-    over.set()
-    for guest in guests:
-        guest.thread.join()
-        backend.volumes.destroy(guest.volume)
-    ended = time.perf_counter() - started - began
+    volumes = [backend.volumes.create(PATIENT) for _ in range(MANY)]
+    program = ("/usr/bin/python3", "-c", "import time; open('here', 'w'); time.sleep(600)")
+    with ThreadPoolExecutor(MANY) as threads:
+        started = time.perf_counter()
+        guests = [threads.submit(backend.run, Command(program, volume, PATIENT), over) for volume in volumes]
+        while not all((volume.path / "here").exists() for volume in volumes) and not any(g.done() for g in guests):
+            time.sleep(0.01)
+        began = time.perf_counter() - started
+        over.set()
+        assert all(guest.result().killed for guest in guests)
+        ended = time.perf_counter() - started - began
+    for volume in volumes:
+        backend.volumes.destroy(volume)
     backend.close()
     return f"{began:.1f} s, and {ended:.1f} s to end", f"{MANY / began:.0f}/s", _left(scratch)
 

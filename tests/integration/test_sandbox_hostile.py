@@ -21,7 +21,7 @@ from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Command, Execution, Sandbox, Spec
 from longstride.sandbox.pool import Pool
 from tests.support import leaks
-from tests.support.sandboxes import BACKENDS, SMALL, Arena, arena, processes_of
+from tests.support.sandboxes import SMALL, Arena, arena, processes_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the whole recipe needs root")
 
@@ -35,7 +35,7 @@ def call(number, *arguments):
 """
 
 
-@pytest.fixture(scope="module", params=list(BACKENDS))
+@pytest.fixture(scope="module", params=["bubblewrap", "pool", "runc"])
 def box(request: pytest.FixtureRequest) -> Iterator[Arena]:
     with arena(name=request.param) as made:
         yield made
@@ -605,8 +605,9 @@ def test_what_the_waiting_shell_is_told_cannot_be_answered_for(box: Arena) -> No
 def test_the_command_is_the_first_process_but_one_and_has_its_own_limits(box: Arena) -> None:
     execution = box.shell("echo $$; ulimit -Hc; ulimit -Hf; ulimit -Ht; ls /proc | grep -cE '^[0-9]+$'")
     number, core, size, cpu, processes = said(execution).split()
-    assert (number, core, size, cpu) == ("2", "0", str(8 << 10), "11")
-    assert int(processes) <= 4, "itself, bwrap's, and what counts them"
+    assert (core, size, cpu) == ("0", str(8 << 10), "11")
+    assert 2 <= int(number) < 10, "a runtime's threads had the numbers between"
+    assert int(processes) <= 4, "itself, the first one, and what counts them"
 
 
 def test_a_workspace_cannot_be_taken_off_to_see_what_is_below(box: Arena) -> None:

@@ -16,7 +16,8 @@ from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
-from longstride.sandbox import cgroup, manifest
+from longstride.sandbox import backends, cgroup, manifest
+from longstride.sandbox.backends import BackendName
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
 from longstride.sandbox.mounts import mounts_below
 from longstride.sandbox.scratch import MARK, Scratch, _marked, reap
@@ -25,7 +26,7 @@ from longstride.storage.disk import DiskArtifacts
 from longstride.tools.executor import Executor
 from longstride.tools.registry import builtin_tools
 from tests.support.doomed_executor import POINTS
-from tests.support.sandboxes import SMALL, arena
+from tests.support.sandboxes import SMALL, arena, hosted_backend
 
 WORK = """
 import os, time
@@ -55,8 +56,11 @@ def action(code: str, workspace: ArtifactRef | None) -> ExecuteAction:
     )
 
 
-def start(folder: Path, point: str, command: ExecuteAction, floor: int = 0) -> subprocess.Popen[str]:
-    arguments = [str(folder / "scratch"), str(folder / "artifacts"), point, command.model_dump_json(), str(floor)]
+def start(
+    folder: Path, point: str, command: ExecuteAction, floor: int = 0, backend: BackendName = backends.DEFAULT
+) -> subprocess.Popen[str]:
+    where = [str(folder / "scratch"), str(folder / "artifacts")]
+    arguments = [*where, point, command.model_dump_json(), str(floor), backend]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.doomed_executor", *arguments],
         stdout=subprocess.PIPE,
@@ -96,8 +100,13 @@ def told(folder: Path, executed: ActionExecuted) -> tuple[object, ...]:
 def left_on_the_host(folder: Path) -> list[str]:
     scratch = folder / "scratch"
     names = [path.name for path in scratch.iterdir()]
-    groups = [path for h in cgroup.discover() for name in names for path in h.base.glob(f"{name}-*")]
+    groups = groups_of(*names)
     return [*names, *map(str, groups), *map(str, mounts_below(scratch))]
+
+
+def groups_of(*names: str) -> set[Path]:
+    hierarchies = (*cgroup.discover(), *cgroup.mounted())
+    return {path for h in hierarchies for name in names for path in h.base.glob(f"{name}-*")}
 
 
 @pytest.mark.parametrize(("point", "floor"), [*((point, 0) for point in POINTS), ("before-run", 2), ("during-run", 2)])
@@ -150,6 +159,22 @@ def test_a_sandbox_dies_with_its_executor(folder: Path) -> None:
     process.kill()
     process.communicate()
     eventually(lambda: processes_with(mark) == [])
+    eventually(lambda: left_on_the_host(folder) == [])
+
+
+@pytest.mark.parametrize("backend", ["runc", "runsc"])
+def test_a_container_dies_with_its_executor(folder: Path, backend: BackendName) -> None:
+    """A runtime does not ask to die with its parent: the executor's warden sees to it."""
+    hosted_backend(backend).close()
+    inside = "import subprocess; open('here', 'w'); subprocess.run(['sh', '-c', 'setsid sleep 61 & sleep 60'])"
+    process = start(folder, "never", action(inside, None), floor=int(backend == "runc"), backend=backend)
+    eventually(lambda: list((folder / "scratch").glob("*/volumes/*/here")), seconds=30)
+    owner = next(path.name for path in (folder / "scratch").iterdir())
+    pids = {int(pid) for group in groups_of(owner) for pid in (group / "cgroup.procs").read_text().split()}
+    assert len(pids) >= 3
+    process.kill()
+    process.communicate()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids) and _marked(owner) == [])
     eventually(lambda: left_on_the_host(folder) == [])
 
 

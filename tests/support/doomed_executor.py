@@ -1,7 +1,7 @@
 """An executor that dies by SIGKILL at a named point of one action: ``python -m tests.support.doomed_executor``.
 
-Arguments: scratch folder, artifact folder, point, the command as JSON, sandboxes that wait in its pool. Prints the answer
-when it lives.
+Arguments: scratch folder, artifact folder, point, the command as JSON, sandboxes that wait in its pool, backend.
+Prints the answer when it lives.
 """
 
 import os
@@ -14,8 +14,9 @@ from pathlib import Path
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox import backends
+from longstride.sandbox.backends import BackendName
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend, Volume, Volumes
-from longstride.sandbox.bubblewrap import BubblewrapSandbox
 from longstride.sandbox.demand import Bounds
 from longstride.sandbox.pool import Pool
 from longstride.sandbox.workspace import Workspaces
@@ -105,11 +106,11 @@ class DoomedSandbox:
         self._fate.reach("during-run")
 
 
-def main(scratch: str, artifacts: str, point: str, command: str, floor: str) -> None:
+def main(scratch: str, artifacts: str, point: str, command: str, floor: str, name: BackendName) -> None:
     fate = Fate(point)
     store = DoomedArtifacts(Path(artifacts))
     store.fate = fate
-    pool = Pool(BubblewrapSandbox(Path(scratch)), Bounds(floor=int(floor)))
+    pool = Pool(backends.make(name, Path(scratch)), Bounds(floor=int(floor)))
     while pool.level.ready < int(floor):
         time.sleep(0.005)
     backend = DoomedSandbox(pool, fate)

@@ -2,10 +2,11 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -16,9 +17,11 @@ from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox import backends
+from longstride.sandbox.backends import BackendName
 from longstride.sandbox.base import NEVER, WORKSPACE, Cancellation, Command, Execution, SandboxBackend, Volume
-from longstride.sandbox.bubblewrap import BubblewrapSandbox
 from longstride.sandbox.demand import Bounds
+from longstride.sandbox.hosted import HostedBackend
 from longstride.sandbox.pool import Pool
 from longstride.sandbox.scratch import Scratch
 from longstride.sandbox.workspace import Workspaces
@@ -98,28 +101,33 @@ class Arena:
         return self.executor.execute(command, task_id=task, session_id="session", cancelled=cancelled)
 
 
-BACKENDS: Mapping[str, Callable[[BubblewrapSandbox], SandboxBackend]] = {
-    "bubblewrap": lambda backend: backend,
-    "pool": lambda backend: Pool(backend, Bounds(floor=2, ceiling=4)),
-}
-"""Those that run here, by name."""
+POOL = "pool"
+"""Bubblewrap with a pool above it, in the tests that go through all backends."""
+
+
+def hosted_backend(name: BackendName, scratch: Path | None = None) -> HostedBackend:
+    """Skips as ``arena`` does."""
+    program = backends.PROGRAMS[name]
+    if shutil.which(program) is None:
+        reason = f"{program} is not installed"
+        if os.environ.get("CI") and name == backends.DEFAULT:
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    backend = backends.make(name, scratch)
+    assert isinstance(backend, HostedBackend)
+    return backend
 
 
 @contextmanager
-def arena(scratch: Path | None = None, name: str = "bubblewrap") -> Iterator[Arena]:
-    """Skips where there is no bubblewrap, except in continuous integration, where it fails."""
-    if shutil.which("bwrap") is None:
-        reason = "bubblewrap is not installed"
-        if os.environ.get("CI"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    inner = BubblewrapSandbox(scratch)
-    backend = BACKENDS[name](inner)
+def arena(scratch: Path | None = None, name: str = backends.DEFAULT) -> Iterator[Arena]:
+    """Skips where its program is missing, except for bubblewrap in continuous integration, where that fails."""
+    hosted = hosted_backend(backends.DEFAULT if name == POOL else cast(BackendName, name), scratch)
+    backend = Pool(hosted, Bounds(floor=2, ceiling=4)) if name == POOL else hosted
     artifacts = MemoryArtifacts()
     workspaces = Workspaces(artifacts, backend.volumes)
     executor = Executor(backend, workspaces, artifacts, builtin_tools())
     try:
-        yield Arena(backend, inner._scratch, workspaces, artifacts, executor)
+        yield Arena(backend, hosted._scratch, workspaces, artifacts, executor)
     finally:
         workspaces.close()
         backend.close()

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,12 +10,12 @@ from dataclasses import dataclass
 
 from longstride.sandbox import launcher
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Stats, Volume, Volumes
-from longstride.sandbox.cgroup import Cgroup
+from longstride.sandbox.cgroup import BWRAP, Cgroup, Overhead
 from longstride.sandbox.clock import RunningClock
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter, descendants
 from longstride.sandbox.runs import RunFolder
-from longstride.sandbox.supervisor import Outcome, Supervisor, reported
+from longstride.sandbox.supervisor import Outcome, Supervisor, readable, reported
 from longstride.sandbox.verdict import Evidence, judge
 
 START_S = 30.0
@@ -25,6 +24,9 @@ START_S = 30.0
 
 class Jailer:
     """A started bwrap. It and all below it are dead when it is ended, whatever happened."""
+
+    passes_code_on = False
+    """Whether it ends with the command's exit code, rather than report it."""
 
     def __init__(
         self, command_line: Sequence[str], status: tuple[int, int], pass_fds: Sequence[int], env: Mapping[str, str]
@@ -66,11 +68,7 @@ class Jailer:
         if self._answer() != launcher.READY:
             self.process.kill()
             raise SandboxFailed(f"the sandbox did not start: {self._complaint()}")
-        while self.first is None:
-            report = os.read(self.status_fd, 4096)
-            if not report:
-                raise SandboxFailed("the sandbox did not start: bwrap named no first process")
-            self.reports += report
+        self._learn_first()
 
     @property
     def first(self) -> int | None:
@@ -108,10 +106,17 @@ class Jailer:
             with contextlib.suppress(BrokenPipeError):
                 stream.close()
 
+    def _learn_first(self) -> None:
+        """bwrap reports it before it lets that process go on."""
+        while self.first is None:
+            report = os.read(self.status_fd, 4096)
+            if not report:
+                raise SandboxFailed("the sandbox did not start: its first process was not named")
+            self.reports += report
+
     def _answer(self) -> bytes:
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], START_S)
-        return self.process.stdout.read(1) if ready else b""
+        return self.process.stdout.read(1) if readable(self.process.stdout.fileno(), START_S) else b""
 
     def _complaint(self) -> str:
         assert self.process.stderr is not None
@@ -128,6 +133,8 @@ class Habits:
     """Whether control groups hold memory and processes."""
     nproc: str | None = None
     """prlimit, where they do not."""
+    overhead: Overhead = BWRAP
+    """What the sandbox itself takes."""
 
 
 class HostedCell:
@@ -186,7 +193,7 @@ class HostedCell:
     def exec(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
         """Bound it, tell the shell inside, and watch."""
         script = self._start(command).script()
-        self._group.limit(command.limits)
+        self._group.limit(command.limits, self._habits.overhead)
         self._folder.fill(command.limits, command.files)
         meter = GroupMeter(self._group) if self._habits.grouped else TreeMeter()
         supervisor = Supervisor(
@@ -198,6 +205,7 @@ class HostedCell:
             meter,
             self._group.kill,
             self._clock,
+            self._jailer.passes_code_on,
         )
         self._jailer.tell(script)
         self._jailer.hang_up()

@@ -20,8 +20,17 @@ Controller = str
 WANTED: tuple[Controller, ...] = ("memory", "pids", "cpu")
 MEBIBYTE = 1 << 20
 CPU_PERIOD_US = 100_000
-OWN_PROCESSES = 2
-"""bwrap's two, which count beside the command's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What the sandbox itself takes in its group, and the command is not charged for."""
+
+    processes: int
+    memory_mb: int = 0
+
+
+BWRAP = Overhead(processes=2)
 
 
 @dataclass(frozen=True)
@@ -52,10 +61,10 @@ class Cgroup:
         if limits:
             self.limit(limits)
 
-    def limit(self, limits: SandboxLimits) -> None:
+    def limit(self, limits: SandboxLimits, overhead: Overhead = BWRAP) -> None:
         """Write the limits; once, because memory in use may be above a later one."""
         for hierarchy in self.hierarchies:
-            for file, value in settings(hierarchy, limits):
+            for file, value in settings(hierarchy, limits, overhead):
                 _write_limit(hierarchy.base / self.name / file, value)
 
     def freeze(self, frozen: bool) -> bool:
@@ -142,9 +151,12 @@ def _counted(key: str, text: str) -> int:
     return int(found[1]) if found else 0
 
 
-def settings(hierarchy: Hierarchy, limits: SandboxLimits) -> Iterator[tuple[str, str]]:
+def settings(hierarchy: Hierarchy, limits: SandboxLimits, overhead: Overhead = BWRAP) -> Iterator[tuple[str, str]]:
     """(file, value) of each limit in one hierarchy, in the order in which they must be written."""
-    memory, processes = str(limits.memory_mb * MEBIBYTE), str(limits.processes + OWN_PROCESSES)
+    memory, processes = (
+        str((limits.memory_mb + overhead.memory_mb) * MEBIBYTE),
+        str(limits.processes + overhead.processes),
+    )
     quota = str(max(1000, int(limits.cpus * CPU_PERIOD_US)))
     if "memory" in hierarchy.controllers:
         if hierarchy.version == 1:
@@ -170,6 +182,15 @@ def discover(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
         if hierarchy:
             found.setdefault((version, hierarchy.controllers if version == 1 else frozenset()), hierarchy)
     return _without_redundant(tuple(found.values()))
+
+
+def mounted(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
+    """Every hierarchy from its top: container runtimes make their groups in all of them, whatever they give."""
+    found: dict[Path, Hierarchy] = {}
+    for version, mount, _, names in _cgroup_mounts(proc):
+        offered = names if version == 1 else frozenset(_read(mount / "cgroup.controllers").split()) & frozenset(WANTED)
+        found.setdefault(mount, Hierarchy(version, offered, mount))
+    return tuple(found.values())
 
 
 def _without_redundant(hierarchies: tuple[Hierarchy, ...]) -> tuple[Hierarchy, ...]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox import seccomp
@@ -60,8 +59,8 @@ class Site:
 class HostedBackend(ABC):
     """Make one in each process that runs commands, after any fork: what a process made is removed when it dies."""
 
-    name: ClassVar[str]
-    attaches: ClassVar[bool] = True
+    name: str
+    attaches: bool = True
     """Whether its sandboxes see what is mounted on the host after they were made."""
 
     def __init__(

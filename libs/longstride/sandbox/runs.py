@@ -15,7 +15,7 @@ MEBIBYTE = 1 << 20
 STICKY = 0o1777
 READABLE = 0o555
 """Check files may be programs."""
-OWN_INODES = 20
+OWN_INODES = 24
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,8 @@ class Supervisor:
     kill_group: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
     """Seconds of running; stands still while the sandbox is paused."""
+    passes_code_on: bool = False
+    """Whether the outer process reports no exit code but ends with the command's."""
     _status: bytearray = field(default_factory=bytearray)
     _child: int | None = None
     """A pidfd of the sandbox's first process: the number alone might be another's by the time it is used."""
@@ -166,8 +168,7 @@ class Supervisor:
         gone when that is."""
         if self._child is None:
             return
-        gone, _, _ = select.select([self._child], [], [], GRACE_S)
-        if not gone:
+        if not readable(self._child, GRACE_S):
             self._kill_hard()
             raise SandboxFailed(f"processes of the sandbox were still there {GRACE_S:g} s after its end")
 
@@ -187,7 +188,7 @@ class Supervisor:
         self.process.wait()
         stdout, stderr = self._captures.values()
         return Outcome(
-            exit_code=self._reported("exit-code"),
+            exit_code=self.process.returncode if self.passes_code_on else self._reported("exit-code"),
             stopped_by=self._stopped_by,
             stdout=stdout,
             stderr=stderr,
@@ -202,6 +203,13 @@ class Supervisor:
     def _fd(stream: object) -> int:
         fileno: Callable[[], int] = getattr(stream, "fileno")  # noqa: B009 - Popen's streams are optional for mypy
         return fileno()
+
+
+def readable(descriptor: int, patience_s: float) -> bool:
+    """Whether there is something to read, or an end, in time. ``select`` takes no number above 1023."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(1e3 * patience_s))
 
 
 def reported(status: bytes | bytearray, key: str) -> int | None:
