@@ -16,7 +16,8 @@ class ToolExecutorSettings(BaseSettings):
     )
 
     backend: BackendName = DEFAULT
-    """What isolates code: ``bubblewrap``, ``runc`` or ``runsc``. Only ``runsc`` gives the isolation ``gvisor``."""
+    """What isolates code: ``bubblewrap``, ``runc``, ``runsc``, ``docker`` or ``docker-runsc``. Those with ``runsc`` give the
+    isolation ``gvisor``."""
     slots: Annotated[int, Field(gt=0, le=256)] = 2
     """Actions at a time; each has a process of its own."""
     max_live: Annotated[int, Field(gt=0)] = 16

@@ -1,14 +1,17 @@
 """What a sandbox that waited spares: one Python program, from a plain process to each backend; then churn, and many at once."""
 
+import os
+import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import Command, SandboxBackend, Volume
+from longstride.sandbox.backends import BackendName, installed, make
+from longstride.sandbox.base import Command, SandboxBackend
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
 from longstride.sandbox.demand import Bounds
 from longstride.sandbox.mounts import mounts_below
@@ -17,8 +20,9 @@ from longstride.sandbox.scratch import Scratch, _marked
 from tests.benchmarks.bench_footprint import timed
 from tests.benchmarks.lap import percentile
 from tests.benchmarks.table import Table
+from tests.support.engine import engine
 
-ROUNDS, CHURN, MANY = 60, 300, 300
+ROUNDS, CHURN, MANY = 40, 300, 300
 PROGRAM = ("/usr/bin/python3", "-c", "pass")
 BARE = ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc")
 LIMITS = SandboxLimits()
@@ -32,24 +36,50 @@ def run() -> str:
 
 
 def _one() -> Table:
-    with _volume(BubblewrapSandbox()) as (backend, volume), _pool(Bounds(floor=2)) as pool, _volume(pool) as (_, own):
-        acts: Mapping[str, Act] = {
+    with ExitStack() as stack:
+        pool = stack.enter_context(_pool(Bounds(floor=2)))
+        acts: dict[str, Act] = {
             "a process": lambda: subprocess.run(PROGRAM, stdin=subprocess.DEVNULL, check=True),
             "bare bwrap, new namespaces, no limits": lambda: subprocess.run((*BARE, *PROGRAM), check=True),
-            "cold sandbox: create, run, result, destroy": lambda: backend.run(Command(PROGRAM, volume, LIMITS)),
-            "warm sandbox: acquire, run, result, destroy": lambda: pool.run(Command(PROGRAM, own, LIMITS)),
+            "bubblewrap from the pool": _running(stack, pool),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in acts}
-        for turn in range(ROUNDS + 2):
-            for name, act in acts.items():
-                _settled(pool, 2)
-                seconds[name] += [timed(act)] * (turn > 1)
+        for name in _available(stack):
+            backend = make(name)
+            stack.callback(backend.close)
+            acts[f"{name}, made for the call"] = _running(stack, backend)
+        seconds = _measure(acts, pool)
     bare = percentile(seconds["a process"], 0.5)
     rows = [
         (name, *(f"{1e3 * percentile(own, q):.1f}" for q in (0.5, 0.99)), f"{percentile(own, 0.5) / bare:.2f}")
         for name, own in seconds.items()
     ]
-    return Table("Sandbox: python3 -c pass", ("what", "p50 ms", "p99 ms", "times a process"), rows)
+    return Table(
+        "Sandbox: python3 -c pass, until the sandbox is gone", ("what", "p50 ms", "p99 ms", "times a process"), rows
+    )
+
+
+def _available(stack: ExitStack) -> list[BackendName]:
+    """Bubblewrap, and what else is here."""
+    found = [name for name in installed() if not name.startswith("docker")]
+    if shutil.which("dockerd"):
+        os.environ["DOCKER_HOST"] = stack.enter_context(engine())
+        found += ["docker"]
+    return found
+
+
+def _running(stack: ExitStack, backend: SandboxBackend) -> Act:
+    volume = backend.volumes.create(LIMITS)
+    stack.callback(backend.volumes.destroy, volume)
+    return lambda: backend.run(Command(PROGRAM, volume, LIMITS))
+
+
+def _measure(acts: Mapping[str, Act], pool: Pool) -> dict[str, list[float]]:
+    seconds: dict[str, list[float]] = {name: [] for name in acts}
+    for turn in range(ROUNDS + 2):
+        for name, act in acts.items():
+            _settled(pool, 2)
+            seconds[name] += [timed(act)] * (turn > 1)
+    return seconds
 
 
 def _many() -> Table:
@@ -119,14 +149,3 @@ def _pool(bounds: Bounds) -> Iterator[Pool]:
         yield pool
     finally:
         pool.close()
-
-
-@contextmanager
-def _volume(backend: SandboxBackend) -> Iterator[tuple[SandboxBackend, Volume]]:
-    volume = backend.volumes.create(LIMITS)
-    try:
-        yield backend, volume
-    finally:
-        backend.volumes.destroy(volume)
-        if isinstance(backend, BubblewrapSandbox):
-            backend.close()

@@ -21,6 +21,7 @@ from longstride.sandbox import backends
 from longstride.sandbox.backends import BackendName
 from longstride.sandbox.base import NEVER, WORKSPACE, Cancellation, Command, Execution, SandboxBackend, Volume
 from longstride.sandbox.demand import Bounds
+from longstride.sandbox.docker import LABEL, DockerSandbox
 from longstride.sandbox.hosted import HostedBackend
 from longstride.sandbox.pool import Pool
 from longstride.sandbox.scratch import Scratch
@@ -70,7 +71,9 @@ class Arena:
         return execution
 
     def left_over(self) -> set[str]:
-        """Control groups on the host that belong to no sandbox that waits in the pool."""
+        """Control groups or containers on the host that belong to no sandbox that waits in the pool."""
+        if isinstance(self.backend, DockerSandbox):
+            return {container["Id"] for container in self.backend._api.containers(all=True, filters={"label": LABEL})}
         groups = {path.name for h in self.scratch.hierarchies for path in h.base.glob(f"{self.scratch.name}-*")}
         waiting = self.backend.level.ready if isinstance(self.backend, Pool) else 0
         return groups if len(groups) != waiting else set()

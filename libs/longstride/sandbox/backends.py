@@ -7,15 +7,24 @@ from typing import Literal
 
 from longstride.sandbox.base import SandboxBackend
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox.docker import DockerSandbox
 from longstride.sandbox.oci import OciSandbox
 
-BackendName = Literal["bubblewrap", "runc", "runsc"]
+BackendName = Literal["bubblewrap", "runc", "runsc", "docker", "docker-runsc"]
 MAKERS: Mapping[BackendName, Callable[[Path | None], SandboxBackend]] = {
     "bubblewrap": BubblewrapSandbox,
     "runc": lambda scratch: OciSandbox("runc", scratch),
     "runsc": lambda scratch: OciSandbox("runsc", scratch),
+    "docker": lambda scratch: DockerSandbox("runc", scratch),
+    "docker-runsc": lambda scratch: DockerSandbox("runsc", scratch),
 }
-PROGRAMS: Mapping[BackendName, str] = {"bubblewrap": "bwrap", "runc": "runc", "runsc": "runsc"}
+PROGRAMS: Mapping[BackendName, str] = {
+    "bubblewrap": "bwrap",
+    "runc": "runc",
+    "runsc": "runsc",
+    "docker": "docker",
+    "docker-runsc": "runsc",
+}
 DEFAULT: BackendName = "bubblewrap"
 
 

@@ -41,7 +41,7 @@ class BubblewrapSandbox(HostedBackend):
         reading = ("--seccomp", str(seccomp_fd), "--json-status-fd", str(status[1]))
         arguments_fd = launcher.argument_block([*launcher.NAMESPACES, *self._arguments(site), *reading])
         launch = launcher.Launch(self._host.programs, site.group.entrances, site.owner, arguments_fd)
-        return Jailer(launch.command_line(), status, (seccomp_fd, arguments_fd), {MARK: self._scratch.name})
+        return Jailer.start(launch.command_line(), status, (seccomp_fd, arguments_fd), {MARK: self._scratch.name})
 
     def _arguments(self, site: Site) -> list[str]:
         scratch = bounded_scratch(site.folder.path) if site.folder.mounted else plain_scratch(site.limits)

@@ -20,6 +20,7 @@ ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
 BIND = ("rbind", "nosuid", "nodev")
 READ_ONLY = (*BIND, "ro")
 FOLDERS = ("usr", "etc", "proc", "dev", "tmp", "run/longstride", "var/tmp", WORKSPACE.strip("/"))
+TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 Config = dict[str, Any]
 
 
@@ -41,7 +42,7 @@ def make_root(folder: Path, shared: Shared) -> None:
     for name in (*FOLDERS, *(target.strip("/") for _, target in shared.extra)):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "var/run").symlink_to("/run")
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+    for name in TOP:
         path = Path("/") / name
         if path.is_symlink():
             (folder / name).symlink_to(path.readlink())
@@ -115,14 +116,9 @@ def _mappings(owner: Owner) -> Config:
 def _mounts(layout: Layout, closed: Sequence[str]) -> Sequence[Config]:
     """``closed``: an option for what only the kernel writes; gVisor then opens no device for writing, and needs no such help."""
     shared = layout.shared
-    merged = [
-        bind(Path("/") / name, f"/{name}", READ_ONLY)
-        for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-        if (Path("/") / name).is_dir() and not (Path("/") / name).is_symlink()
-    ]
     return [
         bind(Path("/usr"), "/usr", READ_ONLY),
-        *merged,
+        *(bind(source, target, READ_ONLY) for source, target in unmerged()),
         bind(shared.etc, "/etc", READ_ONLY),
         *(bind(source, target, READ_ONLY) for source, target in shared.extra),
         mount("/proc", "proc", ("nosuid", "noexec", "nodev", *closed)),
@@ -133,6 +129,12 @@ def _mounts(layout: Layout, closed: Sequence[str]) -> Sequence[Config]:
         bind(layout.support, SUPPORT, READ_ONLY),
         bind(layout.workspace, WORKSPACE, (*BIND, "rslave")),
     ]
+
+
+def unmerged() -> list[tuple[Path, str]]:
+    """/bin and its like, where they are directories and not links into /usr."""
+    paths = (Path("/") / name for name in TOP)
+    return [(path, str(path)) for path in paths if path.is_dir() and not path.is_symlink()]
 
 
 def mount(target: str, kind: str, options: Sequence[str]) -> Config:

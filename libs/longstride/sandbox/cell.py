@@ -7,15 +7,16 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Self
 
 from longstride.sandbox import launcher
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Stats, Volume, Volumes
-from longstride.sandbox.cgroup import BWRAP, Cgroup, Overhead
+from longstride.sandbox.cgroup import BWRAP, Group, Overhead
 from longstride.sandbox.clock import RunningClock
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter, descendants
 from longstride.sandbox.runs import RunFolder
-from longstride.sandbox.supervisor import Outcome, Supervisor, readable, reported
+from longstride.sandbox.supervisor import LocalProcess, Outcome, Outer, Supervisor, readable, reported
 from longstride.sandbox.verdict import Evidence, judge
 
 START_S = 30.0
@@ -23,25 +24,36 @@ START_S = 30.0
 
 
 class Jailer:
-    """A started bwrap. It and all below it are dead when it is ended, whatever happened."""
+    """A started bwrap, or its like. It and all below it are dead when it is ended, whatever happened."""
 
     passes_code_on = False
     """Whether it ends with the command's exit code, rather than report it."""
 
-    def __init__(
-        self, command_line: Sequence[str], status: tuple[int, int], pass_fds: Sequence[int], env: Mapping[str, str]
-    ) -> None:
+    def __init__(self, process: Outer, status_fd: int) -> None:
         """
         Args:
-            command_line: the launcher's.
-            status: both ends of the pipe for bwrap's reports, which are closed in time.
-            pass_fds: what else bwrap reads; closed here.
-            env: of bwrap itself.
+            process: started.
+            status_fd: where it reports; closed at the end.
         """
-        self.status_fd, write_end = status
+        self.process = process
+        self.status_fd = status_fd
         self.reports = b""
+
+    @classmethod
+    def start(
+        cls, command_line: Sequence[str], status: tuple[int, int], pass_fds: Sequence[int], env: Mapping[str, str]
+    ) -> Self:
+        """A child of this process.
+
+        Args:
+            command_line: the launcher's.
+            status: both ends of the pipe for reports, which are closed in time.
+            pass_fds: what else it reads; closed here.
+            env: its environment.
+        """
+        read_end, write_end = status
         try:
-            self.process = subprocess.Popen(
+            process = LocalProcess(
                 command_line,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -52,11 +64,12 @@ class Jailer:
                 bufsize=0,
             )
         except BaseException:
-            os.close(self.status_fd)
+            os.close(read_end)
             raise
         finally:
             for descriptor in (*pass_fds, write_end):
                 os.close(descriptor)
+        return cls(process, read_end)
 
     def wait_until_ready(self) -> None:
         """Until the shell inside answers.
@@ -94,7 +107,7 @@ class Jailer:
         assert self.process.stdin is not None
         self.process.stdin.close()
 
-    def end(self, group: Cgroup) -> None:
+    def end(self, group: Group) -> None:
         """Kill, wait, close."""
         if self.process.returncode is None:
             group.kill()
@@ -146,7 +159,7 @@ class HostedCell:
         volumes: Volumes,
         jailer: Jailer,
         folder: RunFolder,
-        group: Cgroup,
+        group: Group,
         bound: Volume | None,
         held: ExitStack,
     ) -> None:
@@ -231,9 +244,9 @@ class HostedCell:
         """From the group, or the processes themselves."""
         if self._habits.grouped:
             return Stats(self._group.cpu_seconds(), self._group.memory_bytes(), self._group.processes())
-        meter = TreeMeter()
-        meter.look(self._jailer.first)
-        return Stats(meter.cpu_s, meter.memory_bytes, len(descendants(self._jailer.process.pid)))
+        meter, first = TreeMeter(), self._jailer.first
+        meter.look(first)
+        return Stats(meter.cpu_s, meter.memory_bytes, len(descendants(first)) if first else 0)
 
     def destroy(self) -> None:
         """Kill, unmount, remove."""

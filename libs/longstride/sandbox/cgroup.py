@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from longstride.contracts.v1.limits import SandboxLimits
 
@@ -40,6 +41,64 @@ class Hierarchy:
     version: int
     controllers: frozenset[Controller]
     base: Path
+
+
+class Group(Protocol):
+    """What bounds and counts one sandbox as a whole. Counters of what the host does not count read as 0."""
+
+    @property
+    def name(self) -> str:
+        """Unique on the host."""
+        ...
+
+    @property
+    def entrances(self) -> tuple[str, ...]:
+        """Files that a process writes ``0`` to in order to join."""
+        ...
+
+    def create(self, limits: SandboxLimits | None = None) -> None:
+        """Make it, and write the limits where they are known already."""
+        ...
+
+    def limit(self, limits: SandboxLimits, overhead: Overhead = BWRAP) -> None:
+        """Write the limits."""
+        ...
+
+    def freeze(self, frozen: bool) -> bool:
+        """Stop every process inside, or let all go on; ``False`` where that cannot be."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL to every process inside."""
+        ...
+
+    def remove(self) -> bool:
+        """Kill what is left, and remove it; ``False`` when something does not die."""
+        ...
+
+    def out_of_memory(self) -> int:
+        """Processes that the kernel killed for memory."""
+        ...
+
+    def refused_processes(self) -> int:
+        """Times that a fork or thread was refused."""
+        ...
+
+    def peak_memory_bytes(self) -> int:
+        """The most memory that was charged at once."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Memory that is charged now."""
+        ...
+
+    def processes(self) -> int:
+        """Processes and threads inside now."""
+        ...
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all processes so far."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -174,7 +233,7 @@ def settings(hierarchy: Hierarchy, limits: SandboxLimits, overhead: Overhead = B
 
 def discover(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
     """The hierarchies in which this process may make groups, each under its own group so that its own limits still hold."""
-    own = dict(_own_groups(proc))
+    own = dict(_own_groups(proc / "self"))
     found: dict[tuple[int, frozenset[str]], Hierarchy] = {}
     for version, mount, root, names in _cgroup_mounts(proc):
         directory = _below(mount, root, own.get("" if version == 2 else ",".join(sorted(names)), "/"))
@@ -182,6 +241,20 @@ def discover(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
         if hierarchy:
             found.setdefault((version, hierarchy.controllers if version == 1 else frozenset()), hierarchy)
     return _without_redundant(tuple(found.values()))
+
+
+def of_process(pid: int, proc: Path = Path("/proc")) -> Cgroup:
+    """The group that a process was put into by somebody else."""
+    own = dict(_own_groups(proc / str(pid)))
+    found = []
+    for hierarchy in mounted(proc):
+        group = own.get("" if hierarchy.version == 2 else ",".join(sorted(hierarchy.controllers)), "/")
+        found.append(
+            (Path(group).name, Hierarchy(hierarchy.version, hierarchy.controllers, hierarchy.base / group[1:]))
+        )
+    name = next(name for name, hierarchy in found if "memory" in hierarchy.controllers)
+    there = (Hierarchy(h.version, h.controllers, h.base.parent) for own_name, h in found if own_name == name)
+    return Cgroup(name, tuple(there))
 
 
 def mounted(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
@@ -270,9 +343,9 @@ def _can_make_groups(directory: Path) -> bool:
     return True
 
 
-def _own_groups(proc: Path) -> Iterator[tuple[str, str]]:
-    """(controllers, group) of this process; "" is v2."""
-    for line in _read(proc / "self/cgroup").splitlines():
+def _own_groups(process: Path) -> Iterator[tuple[str, str]]:
+    """(controllers, group) of a process; "" is v2."""
+    for line in _read(process / "cgroup").splitlines():
         _, names, group = line.split(":", 2)
         yield ",".join(sorted(names.split(","))), group
 

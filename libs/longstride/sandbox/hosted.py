@@ -24,7 +24,7 @@ from longstride.sandbox.base import (
     run_once,
 )
 from longstride.sandbox.cell import Habits, HostedCell, Jailer
-from longstride.sandbox.cgroup import Cgroup, Hierarchy
+from longstride.sandbox.cgroup import Group, Hierarchy
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
 from longstride.sandbox.identity import Identities
 from longstride.sandbox.mounts import bind_read_only
@@ -50,7 +50,7 @@ class Site:
     owner: Owner | None
     """Whom its code is outside; ``None``: this process."""
     folder: RunFolder
-    group: Cgroup
+    group: Group
     workspace: Path
     """What is shown as its workspace: one, or a place where one can be attached."""
     limits: SandboxLimits
@@ -62,6 +62,8 @@ class HostedBackend(ABC):
     name: str
     attaches: bool = True
     """Whether its sandboxes see what is mounted on the host after they were made."""
+    own_ids: bool = True
+    """Whether inside its sandboxes ids have other numbers than outside."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class HostedBackend(ABC):
             self._shared = self._prepare()
             self._set_up()
             self._capabilities = self._describe()
-            if self._bounded and self._try_with_ids_of_inside():
+            if self._bounded and self.own_ids and self._try_with_ids_of_inside():
                 self._capabilities = self._describe()
             else:
                 self._try_once()
@@ -157,12 +159,15 @@ class HostedBackend(ABC):
     def _advice(self, said: str) -> str:
         """What to do about an error at the first trial."""
 
+    def _new_group(self) -> Group:
+        return self._scratch.cgroup()
+
     def _owner(self, bound: Volume | None) -> Owner | None:
         return bound.owner if bound else self._ids.draw()
 
     @contextmanager
-    def _group(self) -> Iterator[Cgroup]:
-        group = self._scratch.cgroup()
+    def _group(self) -> Iterator[Group]:
+        group = self._new_group()
         try:
             group.create()
             yield group

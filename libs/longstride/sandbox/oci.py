@@ -133,7 +133,7 @@ class OciSandbox(HostedBackend):
         )
         group = f"/{name}" if self._runtime.kind == "runc" else None
         bundle.write(folder, bundle.config(layout, cgroup=group, owner=outside))
-        jailer = RuntimeJailer(
+        jailer = RuntimeJailer.start(
             self._command_line(site, folder),
             os.pipe2(os.O_CLOEXEC),
             (),

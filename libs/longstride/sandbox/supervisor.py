@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import IO, Any, Literal, Protocol
 
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Cancellation
@@ -30,6 +30,40 @@ GRACE_S = 10.0
 Cause = Literal["cancelled", "wall_s", "cpu_s", "memory_mb", "output_mb"]
 
 
+class Outer(Protocol):
+    """What runs on the host for one sandbox, e.g. bwrap."""
+
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+    returncode: Any
+    """``None`` until it was waited for."""
+
+    def poll(self) -> int | None:
+        """Its exit code; ``None`` while it runs."""
+        ...
+
+    def kill(self) -> None:
+        """At once; nothing when it has ended."""
+        ...
+
+    def wait(self) -> int:
+        """Until it has ended."""
+        ...
+
+    def end_descriptor(self) -> int:
+        """A new descriptor that is readable once it has ended and all its output is in its pipes. The caller closes it."""
+        ...
+
+
+class LocalProcess(subprocess.Popen[bytes]):
+    """A child of this process."""
+
+    def end_descriptor(self) -> int:
+        """A pidfd."""
+        return os.pidfd_open(self.pid)
+
+
 @dataclass
 class Outcome:
     """What was seen."""
@@ -47,7 +81,7 @@ class Outcome:
 class Supervisor:
     """One process, from the start of its command on."""
 
-    process: subprocess.Popen[bytes]
+    process: Outer
     status_fd: int
     """Where the outer process reports the child's pid and exit code as JSON, one object a line."""
     reported: bytes
@@ -74,7 +108,7 @@ class Supervisor:
 
     def watch(self) -> Outcome:
         """Block until the sandbox has ended and all output was read."""
-        pidfd = os.pidfd_open(self.process.pid)
+        pidfd = self.process.end_descriptor()
         selector = selectors.DefaultSelector()
         try:
             for descriptor in (*self._captures, self.status_fd):

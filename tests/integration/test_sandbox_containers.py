@@ -1,26 +1,44 @@
-"""Code that means harm against gVisor's kernel: what must hold whatever that kernel answers. Needs root and runsc."""
+"""Code that means harm in gVisor and in an engine's containers: what must hold whatever their kernel answers. Needs root, and
+runsc or a Docker engine."""
 
 import os
 import re
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox import cgroup
 from longstride.sandbox.base import Command, Execution
 from longstride.sandbox.errors import IsolationUnavailable
+from tests.support.engine import engine
 from tests.support.sandboxes import SMALL, Arena, arena
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the oci backend needs root")
 
 
 @pytest.fixture(scope="module")
-def box() -> Iterator[Arena]:
-    with arena(name="runsc") as made:
-        yield made
+def docker_engine() -> Iterator[str]:
+    with engine() as address:
+        yield address
+
+
+@pytest.fixture(scope="module", params=["runsc", "docker", "docker-runsc"])
+def box(request: pytest.FixtureRequest) -> Iterator[Arena]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param.startswith("docker"):
+            patch.setenv("DOCKER_HOST", request.getfixturevalue("docker_engine"))
+        with arena(name=request.param) as made:
+            yield made
+
+
+@pytest.fixture
+def in_gvisor(box: Arena) -> bool:
+    return "gvisor" in box.backend.capabilities().isolation
 
 
 @pytest.fixture(autouse=True)
@@ -40,14 +58,19 @@ def said(execution: Execution) -> str:
     return execution.stdout.decode(errors="replace") + execution.stderr.decode(errors="replace")
 
 
-def test_the_kernel_is_gvisors(box: Arena) -> None:
-    assert "gVisor" in said(box.shell("dmesg"))
-    assert os.uname().release not in said(box.shell("uname -r"))
+def test_the_kernel_is_gvisors_where_it_is_said_to_be(box: Arena, in_gvisor: bool) -> None:
+    assert ("gVisor" in said(box.shell("dmesg"))) == in_gvisor
+    assert (os.uname().release not in said(box.shell("uname -r"))) == in_gvisor
 
 
-def test_it_gives_what_a_task_may_ask_for(box: Arena) -> None:
+def test_it_gives_what_a_task_may_ask_for(box: Arena, in_gvisor: bool) -> None:
     with box.volume() as volume:
-        assert box.backend.run(Command(("true",), volume, SMALL, isolation="gvisor")).status == "ok"
+        gvisor = Command(("true",), volume, SMALL, isolation="gvisor")
+        if in_gvisor:
+            assert box.backend.run(gvisor).status == "ok"
+        else:
+            with pytest.raises(IsolationUnavailable, match="needs gvisor isolation"):
+                box.backend.run(gvisor)
         with pytest.raises(IsolationUnavailable, match="needs microvm isolation"):
             box.backend.run(Command(("true",), volume, SMALL, isolation="microvm"))
 
@@ -55,7 +78,7 @@ def test_it_gives_what_a_task_may_ask_for(box: Arena) -> None:
 def test_a_workspace_is_worked_on_and_kept(box: Arena) -> None:
     first = box.act("shell", command="id -u; echo one > file; mkdir -p deep/er; ln -s file link", task="kept")
     assert first.observation is not None
-    assert first.observation.text == "1000\n"
+    assert first.observation.text != "0\n"
     box.workspaces.forget("kept")
     told = box.act("shell", command="cat link; echo two >> file; cat file", workspace=first.workspace, task="kept")
     assert told.observation is not None
@@ -94,8 +117,7 @@ def test_fork_bomb(box: Arena, bomb: str) -> None:
     def count() -> None:
         nonlocal most
         while not done.wait(0.05):
-            groups = [h.base.glob(f"{box.scratch.name}-*/pids.current") for h in box.scratch.hierarchies]
-            most = max([most, *(int(path.read_text()) for paths in groups for path in paths if path.exists())])
+            most = max([most, *counts(box)])
 
     watcher = threading.Thread(target=count)
     watcher.start()
@@ -103,7 +125,16 @@ def test_fork_bomb(box: Arena, bomb: str) -> None:
     done.set()
     watcher.join()
     assert execution.status in ("limit", "timeout", "failed", "ok")
-    assert most <= SMALL.processes + 256
+    assert 1 < most <= SMALL.processes + 256
+
+
+def counts(box: Arena) -> Iterator[int]:
+    """Processes and threads in each of the sandboxes' groups on the host."""
+    for hierarchy in (*cgroup.discover(), *cgroup.mounted()):
+        for pattern in (f"{box.scratch.name}-*", "docker/*"):
+            for path in hierarchy.base.glob(f"{pattern}/pids.current"):
+                with suppress(OSError):
+                    yield int(path.read_text())
 
 
 @pytest.mark.parametrize("how", ["wall clock", "cancellation"])
