@@ -6,13 +6,16 @@ from pathlib import Path
 from longstride.messaging.handling import check_handlers
 from longstride.messaging.work import Worker
 from longstride.observability.middleware import work_spans
-from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox import backends
+from longstride.sandbox.demand import Bounds
 from longstride.sandbox.errors import SandboxUnavailable
+from longstride.sandbox.pool import Pool
 from longstride.sandbox.secrets import DirectorySecrets
 from longstride.sandbox.workspace import Workspaces
 from longstride.tools.executor import Executor
 from services.host import Host, refuse
 from services.jobs import Jobs, run_jobs
+from services.tool_executor.counted import Counted
 from services.tool_executor.handlers import ToolExecutor, handlers
 from services.tool_executor.settings import ToolExecutorSettings
 
@@ -27,8 +30,9 @@ def make(host: Host, secrets_dir: Path | None = None) -> Jobs:
     Raises:
         SandboxUnavailable: code cannot be isolated here, so none is run.
     """
-    sandbox = BubblewrapSandbox()
     settings = ToolExecutorSettings()
+    bounds = Bounds(settings.pool_floor, settings.pool_ceiling, settings.pool_idle_s)
+    sandbox = Pool(backends.make(settings.backend), bounds, Counted(host.telemetry.metrics))
     live = {"max_live": settings.max_live, "max_live_bytes": settings.max_live_mb << 20}
     workspaces = Workspaces(host.artifacts, sandbox.volumes, **live)
     folder = settings.secrets_dir or secrets_dir
@@ -43,11 +47,12 @@ def make(host: Host, secrets_dir: Path | None = None) -> Jobs:
 
 def main() -> int:
     """Refuse at once where nothing can be isolated, then work."""
+    settings = ToolExecutorSettings()
     try:
-        BubblewrapSandbox().close()
+        backends.make(settings.backend).close()
     except SandboxUnavailable as error:
         return refuse(str(error))
-    return run_jobs("tool-executor", ToolExecutorSettings().slots, make)
+    return run_jobs("tool-executor", settings.slots, make)
 
 
 if __name__ == "__main__":

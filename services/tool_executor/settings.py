@@ -1,10 +1,12 @@
 """How a tool-executor works."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from longstride.sandbox.backends import DEFAULT, BackendName
 
 
 class ToolExecutorSettings(BaseSettings):
@@ -14,6 +16,9 @@ class ToolExecutorSettings(BaseSettings):
         env_prefix="LONGSTRIDE_TOOL_EXECUTOR_", use_attribute_docstrings=True, frozen=True
     )
 
+    backend: BackendName = DEFAULT
+    """What isolates code: ``bubblewrap``, ``runc``, ``runsc``, ``docker`` or ``docker-runsc``. Those with ``runsc`` give the
+    isolation ``gvisor``."""
     slots: Annotated[int, Field(gt=0, le=256)] = 2
     """Actions at a time; each has a process of its own."""
     max_live: Annotated[int, Field(gt=0)] = 16
@@ -22,3 +27,15 @@ class ToolExecutorSettings(BaseSettings):
     """MiB that they may hold together. A workspace that is larger by itself is restored for each call."""
     secrets_dir: Path | None = None
     """``<tenant>/<name>``: the values of the secrets that tasks name. ``None``: there are none."""
+    pool_floor: Annotated[int, Field(ge=0, le=1024)] = 1
+    """Sandboxes that wait for the next call even when none was made for long, a process."""
+    pool_ceiling: Annotated[int, Field(ge=0, le=1024)] = 8
+    """Sandboxes that wait at the most, a process: as many as were in use at once of late."""
+    pool_idle_s: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds for which a burst is remembered."""
+
+    @model_validator(mode="after")
+    def _floor_below_ceiling(self) -> Self:
+        if self.pool_floor > self.pool_ceiling:
+            raise ValueError(f"pool_floor={self.pool_floor} is above pool_ceiling={self.pool_ceiling}")
+        return self

@@ -16,16 +16,17 @@ from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
-from longstride.sandbox import cgroup, snapshot
+from longstride.sandbox import backends, cgroup, snapshot
+from longstride.sandbox.backends import BackendName
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
 from longstride.sandbox.mounts import mounts_below
-from longstride.sandbox.scratch import MARK, Scratch, reap
+from longstride.sandbox.scratch import MARK, Scratch, _marked, reap
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.disk import DiskArtifacts
 from longstride.tools.executor import Executor
 from longstride.tools.registry import builtin_tools
 from tests.support.doomed_executor import POINTS
-from tests.support.sandboxes import SMALL, arena
+from tests.support.sandboxes import SMALL, arena, hosted_backend
 
 WORK = """
 import os, time
@@ -55,8 +56,11 @@ def action(code: str, workspace: ArtifactRef | None) -> ExecuteAction:
     )
 
 
-def start(folder: Path, point: str, command: ExecuteAction) -> subprocess.Popen[str]:
-    arguments = [str(folder / "scratch"), str(folder / "artifacts"), point, command.model_dump_json()]
+def start(
+    folder: Path, point: str, command: ExecuteAction, floor: int = 0, backend: BackendName = backends.DEFAULT
+) -> subprocess.Popen[str]:
+    where = [str(folder / "scratch"), str(folder / "artifacts")]
+    arguments = [*where, point, command.model_dump_json(), str(floor), backend]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.doomed_executor", *arguments],
         stdout=subprocess.PIPE,
@@ -65,8 +69,8 @@ def start(folder: Path, point: str, command: ExecuteAction) -> subprocess.Popen[
     )
 
 
-def killed_at(folder: Path, point: str, command: ExecuteAction) -> None:
-    process = start(folder, point, command)
+def killed_at(folder: Path, point: str, command: ExecuteAction, floor: int) -> None:
+    process = start(folder, point, command, floor)
     output, _ = process.communicate(timeout=60)
     assert (process.returncode, output) == (-signal.SIGKILL, ""), f"the point {point} was never reached"
 
@@ -96,16 +100,21 @@ def told(folder: Path, executed: ActionExecuted) -> tuple[object, ...]:
 def left_on_the_host(folder: Path) -> list[str]:
     scratch = folder / "scratch"
     names = [path.name for path in scratch.iterdir()]
-    groups = [path for h in cgroup.discover() for name in names for path in h.base.glob(f"{name}-*")]
+    groups = groups_of(*names)
     return [*names, *map(str, groups), *map(str, mounts_below(scratch))]
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_the_two_ends_of_a_kill_are_the_same(folder: Path, point: str) -> None:
+def groups_of(*names: str) -> set[Path]:
+    hierarchies = (*cgroup.discover(), *cgroup.mounted())
+    return {path for h in hierarchies for name in names for path in h.base.glob(f"{name}-*")}
+
+
+@pytest.mark.parametrize(("point", "floor"), [*((point, 0) for point in POINTS), ("before-run", 2), ("during-run", 2)])
+def test_the_two_ends_of_a_kill_are_the_same(folder: Path, point: str, floor: int) -> None:
     first = answer(folder, action("open('counter', 'w').write('start\\n')", None))
     command = action(WORK, first.workspace)
 
-    killed_at(folder, point, command)
+    killed_at(folder, point, command, floor)
     again = answer(folder, command)
 
     undisturbed = answer(folder, command)
@@ -117,7 +126,7 @@ def test_the_two_ends_of_a_kill_are_the_same(folder: Path, point: str) -> None:
 def test_the_first_step_starts_from_its_inputs_again(folder: Path) -> None:
     code = "import os; print(sorted(os.listdir())); open('half', 'w'); import time; time.sleep(0.5)"
     command = action(code, None)
-    killed_at(folder, "during-run", command)
+    killed_at(folder, "during-run", command, 0)
     observation = answer(folder, command).observation
     assert observation is not None
     assert observation.text == "['other.txt', 'table.csv']\n"
@@ -150,6 +159,36 @@ def test_a_sandbox_dies_with_its_executor(folder: Path) -> None:
     process.kill()
     process.communicate()
     eventually(lambda: processes_with(mark) == [])
+    eventually(lambda: left_on_the_host(folder) == [])
+
+
+@pytest.mark.parametrize("backend", ["runc", "runsc"])
+def test_a_container_dies_with_its_executor(folder: Path, backend: BackendName) -> None:
+    """A runtime does not ask to die with its parent: the executor's warden sees to it."""
+    hosted_backend(backend).close()
+    inside = "import subprocess; open('here', 'w'); subprocess.run(['sh', '-c', 'setsid sleep 61 & sleep 60'])"
+    process = start(folder, "never", action(inside, None), floor=int(backend == "runc"), backend=backend)
+    eventually(lambda: list((folder / "scratch").glob("*/volumes/*/here")), seconds=30)
+    owner = next(path.name for path in (folder / "scratch").iterdir())
+    pids = {int(pid) for group in groups_of(owner) for pid in (group / "cgroup.procs").read_text().split()}
+    assert len(pids) >= 3
+    process.kill()
+    process.communicate()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids) and _marked(owner) == [])
+    eventually(lambda: left_on_the_host(folder) == [])
+
+
+def test_what_waits_in_a_pool_dies_with_its_executor(folder: Path) -> None:
+    """Processes, control groups, mounts and files of six sandboxes that wait and one that works."""
+    mark = f"marked-{os.getpid()}-{time.monotonic_ns()}"
+    process = start(folder, "never", action(f"import time; time.sleep(60) # {mark}", None), floor=6)
+    eventually(lambda: [p for p in processes_with(mark) if p != process.pid] != [])
+    owner = next(path.name for path in (folder / "scratch").iterdir())
+    eventually(lambda: len(_marked(owner)) >= 7)
+    assert len([g for g in left_on_the_host(folder) if "cgroup" in g]) >= 7
+    process.kill()
+    process.communicate()
+    eventually(lambda: processes_with(mark) == _marked(owner) == [])
     eventually(lambda: left_on_the_host(folder) == [])
 
 

@@ -1,19 +1,24 @@
 """An executor that dies by SIGKILL at a named point of one action: ``python -m tests.support.doomed_executor``.
 
-Arguments: scratch folder, artifact folder, point, the command as JSON. Prints the answer when it lives.
+Arguments: scratch folder, artifact folder, point, the command as JSON, sandboxes that wait in its pool, backend.
+Prints the answer when it lives.
 """
 
 import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Volume, Volumes
-from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox import backends
+from longstride.sandbox.backends import BackendName
+from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend, Volume, Volumes
+from longstride.sandbox.demand import Bounds
+from longstride.sandbox.pool import Pool
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.disk import DiskArtifacts
 from longstride.tools.executor import Executor
@@ -80,10 +85,11 @@ class DoomedVolumes:
 
 
 class DoomedSandbox:
-    def __init__(self, backend: BubblewrapSandbox, fate: Fate) -> None:
+    def __init__(self, backend: SandboxBackend, fate: Fate) -> None:
         self._backend, self._fate = backend, fate
         self.volumes = DoomedVolumes(backend.volumes, fate)
         self.capabilities, self.close = backend.capabilities, backend.close
+        self.create, self.reap = backend.create, backend.reap
 
     def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
         self._fate.reach("before-run")
@@ -99,11 +105,14 @@ class DoomedSandbox:
         self._fate.reach("during-run")
 
 
-def main(scratch: str, artifacts: str, point: str, command: str) -> None:
+def main(scratch: str, artifacts: str, point: str, command: str, floor: str, name: BackendName) -> None:
     fate = Fate(point)
     store = DoomedArtifacts(Path(artifacts))
     store.fate = fate
-    backend = DoomedSandbox(BubblewrapSandbox(Path(scratch)), fate)
+    pool = Pool(backends.make(name, Path(scratch)), Bounds(floor=int(floor)))
+    while pool.level.ready < int(floor):
+        time.sleep(0.005)
+    backend = DoomedSandbox(pool, fate)
     workspaces = Workspaces(store, backend.volumes)
     executor = Executor(backend, workspaces, store, builtin_tools())
     answer = executor.execute(ExecuteAction.model_validate_json(command), task_id="task", session_id="session")

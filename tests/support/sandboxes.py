@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -16,8 +17,14 @@ from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Volume
-from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox import backends
+from longstride.sandbox.backends import BackendName
+from longstride.sandbox.base import NEVER, WORKSPACE, Cancellation, Command, Execution, SandboxBackend, Volume
+from longstride.sandbox.demand import Bounds
+from longstride.sandbox.docker import LABEL, DockerSandbox
+from longstride.sandbox.hosted import HostedBackend
+from longstride.sandbox.pool import Pool
+from longstride.sandbox.scratch import Scratch
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.memory import MemoryArtifacts
 from longstride.tools.executor import Executor
@@ -32,7 +39,9 @@ SMALL = SandboxLimits(
 class Arena:
     """A backend, and an executor above it."""
 
-    backend: BubblewrapSandbox
+    backend: SandboxBackend
+    scratch: Scratch
+    """The backend's."""
     workspaces: Workspaces
     artifacts: MemoryArtifacts
     executor: Executor
@@ -61,6 +70,14 @@ class Arena:
             assert processes_of(volume) == [], "the sandbox left processes behind"
         return execution
 
+    def left_over(self) -> set[str]:
+        """Control groups or containers on the host that belong to no sandbox that waits in the pool."""
+        if isinstance(self.backend, DockerSandbox):
+            return {container["Id"] for container in self.backend._api.containers(all=True, filters={"label": LABEL})}
+        groups = {path.name for h in self.scratch.hierarchies for path in h.base.glob(f"{self.scratch.name}-*")}
+        waiting = self.backend.level.ready if isinstance(self.backend, Pool) else 0
+        return groups if len(groups) != waiting else set()
+
     def act(
         self,
         tool: str,
@@ -87,35 +104,54 @@ class Arena:
         return self.executor.execute(command, task_id=task, session_id="session", cancelled=cancelled)
 
 
-@contextmanager
-def arena(scratch: Path | None = None) -> Iterator[Arena]:
-    """Skips where there is no bubblewrap, except in continuous integration, where it fails."""
-    if shutil.which("bwrap") is None:
-        reason = "bubblewrap is not installed"
-        if os.environ.get("CI"):
+POOL = "pool"
+"""Bubblewrap with a pool above it, in the tests that go through all backends."""
+
+
+def hosted_backend(name: BackendName, scratch: Path | None = None) -> HostedBackend:
+    """Skips as ``arena`` does."""
+    program = backends.PROGRAMS[name]
+    if shutil.which(program) is None:
+        reason = f"{program} is not installed"
+        if os.environ.get("CI") and name == backends.DEFAULT:
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
-    backend = BubblewrapSandbox(scratch)
+    backend = backends.make(name, scratch)
+    assert isinstance(backend, HostedBackend)
+    return backend
+
+
+@contextmanager
+def arena(scratch: Path | None = None, name: str = backends.DEFAULT) -> Iterator[Arena]:
+    """Skips where its program is missing, except for bubblewrap in continuous integration, where that fails."""
+    hosted = hosted_backend(backends.DEFAULT if name == POOL else cast(BackendName, name), scratch)
+    backend = Pool(hosted, Bounds(floor=2, ceiling=4)) if name == POOL else hosted
     artifacts = MemoryArtifacts()
     workspaces = Workspaces(artifacts, backend.volumes)
+    executor = Executor(backend, workspaces, artifacts, builtin_tools())
     try:
-        yield Arena(backend, workspaces, artifacts, Executor(backend, workspaces, artifacts, builtin_tools()))
+        yield Arena(backend, hosted._scratch, workspaces, artifacts, executor)
     finally:
         workspaces.close()
         backend.close()
 
 
 def processes_of(volume: Volume) -> list[int]:
-    """Pids that run under a volume's ids; none can be told apart where there are none of its own."""
-    if volume.owner is None:
+    """Pids that have this volume for their workspace; a plain directory tells nobody apart. A sandbox that is being built has
+    it elsewhere, for a moment."""
+    if not volume.bounded:
         return []
-    return [
-        int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _owned(path, volume.owner.uid)
-    ]
+    status = volume.path.stat()
+    device = f" {os.major(status.st_dev)}:{os.minor(status.st_dev)} / {WORKSPACE} "
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _sees(path, device)]
 
 
-def _owned(process: Path, uid: int) -> bool:
+def _sees(process: Path, device: str) -> bool:
     try:
-        return process.stat().st_uid == uid and "zombie" not in (process / "status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+        return device in (process / "mountinfo").read_text() and not _dead(process)
+    except OSError:
         return False
+
+
+def _dead(process: Path) -> bool:
+    return "zombie" in (process / "status").read_text()

@@ -40,8 +40,9 @@ def test_a_v1_host_gives_a_directory_in_each_controller_under_the_own_group(tmp_
         (1, "memory/own"),
         (1, "pids/own"),
         (1, "cpu,cpuacct/own"),
+        (1, "freezer/own"),
     }
-    assert given(found) == {"memory", "pids", "cpu", "cpuacct"}
+    assert given(found) == {"memory", "pids", "cpu", "cpuacct", "freezer"}
 
 
 def test_a_v2_host_gives_one_directory_with_the_controllers(tmp_path: Path) -> None:
@@ -65,16 +66,17 @@ def test_a_group_that_cannot_give_controllers_leaves_it_to_one_above(tmp_path: P
 
 
 def test_a_hybrid_host_gives_v1_controllers_and_a_v2_directory_for_killing(tmp_path: Path) -> None:
-    for path in ("memory", "pids", "cpuacct", "unified"):
+    for path in ("memory", "pids", "cpuacct", "freezer", "unified"):
         (tmp_path / path).mkdir()
     found = discover(
         host(
             tmp_path,
-            "4:memory:/\n3:pids:/\n2:cpuacct:/\n0::/\n",
+            "4:memory:/\n3:pids:/\n2:cpuacct:/\n1:freezer:/\n0::/\n",
             [
                 ("/", "memory", "cgroup", "rw,memory"),
                 ("/", "pids", "cgroup", "rw,pids"),
                 ("/", "cpuacct", "cgroup", "rw,cpuacct"),
+                ("/", "freezer", "cgroup", "rw,freezer"),
                 ("/", "unified", "cgroup2", "rw"),
             ],
         )

@@ -2,23 +2,38 @@
 
 import os
 import resource
+import shutil
 import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import Owner
-from longstride.sandbox.launcher import FAILED, SCRIPT, Launch, Programs, argument_block, rlimits
+from longstride.sandbox.base import WORKSPACE, Owner
+from longstride.sandbox.launcher import FAILED, SCRIPT, Launch, Programs, Start, argument_block, of_command, rlimits
 
 LIMITS = SandboxLimits(disk_mb=2, cpu_s=3.5, memory_mb=64, processes=9)
 ROOT = Programs("/usr/bin/bwrap", "/usr/bin/setpriv", "/usr/bin/prlimit")
 USER = Programs("/usr/bin/bwrap", None, "/usr/bin/prlimit")
 
 
-def launch(programs: Programs, owner: Owner | None, *, grouped: bool) -> list[str]:
-    return Launch(programs, ["/g/cgroup.procs"], owner, LIMITS, 7, ["echo", "hi"], grouped).command_line()
+def launch(programs: Programs, owner: Owner | None) -> list[str]:
+    return Launch(programs, ["/g/cgroup.procs"], owner, 7).command_line()
+
+
+def script(*argv: str, nproc: str | None = None, **env: str) -> str:
+    return os.fsdecode(Start(argv, env, LIMITS, nproc, hold_data=False).script())
+
+
+def carried_out(tmp_path: Path, text: str) -> subprocess.CompletedProcess[bytes]:
+    """By the shell, which reads it from its standard input; the workspace is a temporary folder."""
+    told = os.fsencode(text.replace(WORKSPACE, str(tmp_path), 1))
+    return subprocess.run(["/bin/sh"], input=told, capture_output=True, check=False, cwd="/", env={"PWD": "/"})
 
 
 def test_root_drops_every_privilege_before_bwrap() -> None:
-    line = launch(ROOT, Owner(1900000001, 1900000002), grouped=True)
+    line = launch(ROOT, Owner(1900000001, 1900000002))
     assert line.index("/usr/bin/setpriv") < line.index("/usr/bin/bwrap")
     for word in (
         "1900000001",
@@ -29,32 +44,70 @@ def test_root_drops_every_privilege_before_bwrap() -> None:
         "--inh-caps=-all",
     ):
         assert word in line
-    assert line[-4:] == ["7", "--", "echo", "hi"]
+    assert line[-3:] == ["7", "--", "/bin/sh"]
 
 
-def test_a_user_has_nothing_to_drop_and_limits_processes_inside() -> None:
-    line = launch(USER, None, grouped=False)
-    assert "/usr/bin/setpriv" not in line
-    assert line[-5:] == ["/usr/bin/prlimit", "--nproc=9", "--", "echo", "hi"]
+def test_a_user_has_nothing_to_drop_and_limits_processes_inside(tmp_path: Path) -> None:
+    assert "/usr/bin/setpriv" not in launch(USER, None)
+    text = script("cat", "/proc/self/limits", nproc=shutil.which("prlimit"))
+    limits = held(carried_out(tmp_path, text).stdout.decode())
+    assert limits["Max processes"] == ["9", "9"]
 
 
-def test_the_launcher_joins_its_groups_and_lowers_its_limits(tmp_path) -> None:
+def held(text: str) -> dict[str, list[str]]:
+    """Soft and hard limits as /proc/self/limits shows them."""
+    return {line[:25].strip(): line[25:].split()[:2] for line in text.splitlines()[1:]}
+
+
+def test_the_launcher_joins_its_groups_and_lowers_the_limits_of_every_command(tmp_path: Path) -> None:
     entrance = tmp_path / "cgroup.procs"
     entrance.touch()
-    flags = rlimits(LIMITS, grouped=False)
-    done = subprocess.run(
-        ["/bin/sh", "-c", SCRIPT, "sh", str(entrance), "--", *flags, "--", "cat", "/proc/self/limits"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    line = launch(ROOT, None)
+    start = [word.replace("/g/cgroup.procs", str(entrance)) for word in line[: line.index("/usr/bin/bwrap")]]
+    done = subprocess.run([*start, "cat", "/proc/self/limits"], capture_output=True, text=True, check=True)
     assert entrance.read_text() == "0\n", "0 stands for the writer itself (cgroups(7))"
-    limits = {line[:25].strip(): line[25:].split()[:2] for line in done.stdout.splitlines()[1:]}
-    assert limits["Max file size"] == ["2097152", "2097152"]
+    limits = held(done.stdout)
     assert limits["Max core file size"] == ["0", "0"]
+    assert int(limits["Max open files"][1]) <= 1024
+
+
+def test_the_waiting_shell_lowers_the_commands_own_limits(tmp_path: Path) -> None:
+    start = Start(("cat", "/proc/self/limits"), {}, LIMITS, None, hold_data=True)
+    limits = held(carried_out(tmp_path, os.fsdecode(start.script())).stdout.decode())
+    assert limits["Max file size"] == ["2097152", "2097152"]
     assert limits["Max cpu time"] == ["4", "4"]
     assert limits["Max data size"] == ["67108864", "67108864"]
-    assert int(limits["Max open files"][1]) <= 1024
+
+
+def test_every_byte_but_nul_reaches_the_command(tmp_path: Path) -> None:
+    everything = bytes(range(1, 256))
+    code = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]) + b'|' + os.environb[b'WORD'])"
+    word = os.fsdecode(everything)
+    done = carried_out(tmp_path, script(sys.executable, "-c", code, word, WORD=word))
+    assert done.stdout == everything + b"|" + everything, done.stderr
+
+
+def test_the_command_replaces_the_shell_in_the_workspace_with_nothing_to_read(tmp_path: Path) -> None:
+    code = "import os, sys; print(os.getcwd(), sys.stdin.read(), sorted(os.environ), os.readlink('/proc/self/fd/0'))"
+    done = carried_out(tmp_path, script(sys.executable, "-c", code, A="1"))
+    assert done.stdout.decode() == f"{tmp_path}  ['A', 'LC_CTYPE', 'PWD'] /dev/null\n"
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = carried_out(tmp_path, script("no-such-program"))
+    assert done.returncode == 127
+    assert b"no-such-program: not found" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["A B", "1A", "A=B", "", "É", "A;reboot"])
+def test_a_variable_that_no_shell_can_set_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be an environment variable"):
+        script("true", **{name: "x"})
+
+
+def test_a_nul_is_refused() -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        script("echo", "a\0b")
 
 
 def test_a_group_that_cannot_be_joined_stops_the_start(tmp_path) -> None:
@@ -69,8 +122,9 @@ def test_a_group_that_cannot_be_joined_stops_the_start(tmp_path) -> None:
 
 def test_a_hard_limit_that_is_lower_already_is_not_raised(monkeypatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (100, 100))
-    flags = rlimits(LIMITS, grouped=True)
-    assert flags[flags.index("-n") + 1] == "100"
+    flags = rlimits(of_command(LIMITS, hold_data=False))
+    assert flags[flags.index("-t") + 1] == "4"
+    assert flags[flags.index("-f") + 1] == "0", "100 bytes in units of 512"
 
 
 def test_bwrap_reads_its_arguments_from_a_descriptor() -> None:

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from longstride.client.embedded_stack import EmbeddedStack
 from longstride.client.errors import ClientError
 from longstride.client.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from longstride.sandbox.backends import BackendName
 
 State = Literal["good", "missing", "weak"]
 """``missing``: it does not run without. ``weak``: it runs, with less."""
@@ -107,19 +110,31 @@ def _sandbox() -> Iterator[Finding]:
     if not _importable("pyseccomp"):
         yield Finding("sandbox", "missing", "pyseccomp not installed", install("services"))
         return
-    from longstride.sandbox.bubblewrap import BubblewrapSandbox
+    from longstride.sandbox.backends import installed
+
+    for name in installed():
+        yield from _backend(name)
+
+
+def _backend(name: "BackendName") -> Iterator[Finding]:
+    from longstride.sandbox.backends import DEFAULT, make
     from longstride.sandbox.errors import SandboxError
 
     try:
-        sandbox = BubblewrapSandbox()
+        sandbox = make(name)
     except SandboxError as error:
-        yield Finding("sandbox", "missing", "code never runs without isolation", str(error))
+        if name == DEFAULT:
+            yield Finding("sandbox", "missing", "code never runs without isolation", str(error))
+        else:
+            yield Finding("sandbox", "good", f"{name} is there, and not needed; it cannot be the backend: {error}")
         return
     try:
         can = sandbox.capabilities()
-        yield Finding("sandbox", "good", f"{can.backend}: {'; '.join(can.enforced)}")
+        yield Finding(
+            "sandbox", "good", f"{can.backend} gives {', '.join(sorted(can.isolation))}: {'; '.join(can.enforced)}"
+        )
         for gap in can.missing:
-            yield Finding("sandbox", "weak", "not enforced here", gap)
+            yield Finding("sandbox", "weak", f"{can.backend}: not enforced here", gap)
     finally:
         sandbox.close()
 

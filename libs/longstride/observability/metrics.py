@@ -53,6 +53,12 @@ class Metrics:
         self._loads = meter.create_counter(
             names.POLICY_LOADS, "{version}", "Published versions that an engine was to serve, by what came of it"
         )
+        self._pool = meter.create_gauge(
+            names.SANDBOX_POOL, "{sandbox}", "Sandboxes of a tool-executor's process, by state"
+        )
+        self._acquired = _seconds(
+            meter, names.SANDBOX_WAIT, "Time a call waited for its sandbox, by where that came from"
+        )
         meter.create_observable_counter(
             names.TELEMETRY_DROPPED,
             [_observing(dropped)],
@@ -109,6 +115,15 @@ class Metrics:
     def dead_letters(self, waiting: int) -> None:
         """So many dead letters were not replayed."""
         self._dead.set(waiting)
+
+    def sandboxes(self, *, ready: int, used: int, target: int) -> None:
+        """So many sandboxes wait, so many work, and so many should wait."""
+        for state, number in (("ready", ready), ("used", used), ("target", target)):
+            self._pool.set(number, {names.STATE: state})
+
+    def sandbox_acquired(self, source: str, seconds: float) -> None:
+        """A call got its sandbox after so long, from a source."""
+        self._acquired.record(seconds, {names.SOURCE: source})
 
 
 def _seconds(meter: Meter, name: str, description: str) -> Histogram:

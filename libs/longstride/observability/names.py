@@ -151,6 +151,10 @@ LOSS = Attribute("longstride.loss")
 INCARNATION = Attribute("longstride.incarnation")
 """The process start that leases are held under; a forked child shares it, with a ``service.instance.id`` of its own."""
 SINK = Attribute("longstride.telemetry.sink")
+SOURCE = Attribute("longstride.sandbox.source")
+"""warm: the sandbox waited for the call; cold: the call for it."""
+STATE = Attribute("longstride.sandbox.state")
+"""ready: it waits; used: it works; target: as many should wait."""
 
 # --- metrics -----------------------------------------------------------------------------------------------------------
 TASKS_ENDED = MetricName("longstride.tasks.ended")
@@ -164,3 +168,5 @@ ATTEMPTS_LOST = MetricName("longstride.attempts.lost")
 POLICY_LOADS = MetricName("longstride.policy.loads")
 DEAD_LETTERS = MetricName("longstride.dead_letters")
 TELEMETRY_DROPPED = MetricName("longstride.telemetry.dropped")
+SANDBOX_POOL = MetricName("longstride.sandbox.pool")
+SANDBOX_WAIT = MetricName("longstride.sandbox.wait")

@@ -1,6 +1,6 @@
-"""The port: run one command in a sandbox that is used once, against a workspace."""
+"""The port: sandboxes that are used once. Make one, give it a workspace, run a command, take the workspace back, destroy it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -38,7 +38,7 @@ NEVER = NeverCancelled()
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The host's ids that the sandboxed code runs under."""
+    """Ids on the host."""
 
     uid: int
     gid: int
@@ -50,7 +50,7 @@ class Volume:
 
     path: Path
     owner: Owner | None
-    """``None``: the code runs under this process's own ids."""
+    """Whose the files are, seen from the host; ``None``: this process's own."""
     bounded: bool
     """Whether the file system itself refuses more bytes and inodes than the limits allow."""
     honest_times: bool
@@ -111,6 +111,25 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
+class Spec:
+    """What must be known of a sandbox before it is made."""
+
+    limits: SandboxLimits
+    isolation: Isolation = "process"
+    workspace: Volume | None = None
+    """The one that will be ``put``; ``None``: not known yet, which ``Capabilities.prewarm`` allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a sandbox uses now, its own first processes included; 0 for what this host does not count."""
+
+    cpu_s: float
+    memory_bytes: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a backend gives on this host."""
 
@@ -120,6 +139,10 @@ class Capabilities:
     """Phrases for ``longstride doctor``: what is held here."""
     missing: tuple[str, ...] = ()
     """Sentences: what is not held here, and what would change that."""
+    prewarm: bool = False
+    """Whether a sandbox can be made before its workspace is known."""
+    fixed_limits: bool = False
+    """Whether a sandbox keeps the limits it was made with; else those of the command are set when it starts."""
 
     def require(self, isolation: Isolation) -> None:
         """Refuse a weaker boundary than the one asked for.
@@ -135,8 +158,68 @@ class Capabilities:
             )
 
 
+class Sandbox(Protocol):
+    """One sandbox, for one command: ``put``, ``exec``, ``collect``, ``destroy``, in this order and once each.
+
+    The thread that made it must live as long as it does. The other methods may be called from any thread.
+    """
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still waits, or works."""
+        ...
+
+    def put(self, workspace: Volume) -> None:
+        """Show the code this workspace.
+
+        Raises:
+            SandboxFailed: it broke, or was made for another workspace.
+        """
+        ...
+
+    def exec(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+        """Run to the end, a limit, or the cancellation, whichever is first; then no process of it is left. Blocks.
+
+        Raises:
+            SandboxFailed: the sandbox broke before the outcome was known.
+        """
+        ...
+
+    def collect(self, workspace: Volume) -> None:
+        """The volume holds what the code left in it, and is no longer the sandbox's.
+
+        Raises:
+            SandboxFailed: what the code left cannot be had.
+        """
+        ...
+
+    def pause(self) -> None:
+        """Stop every process where it is; the wall clock stands still, too.
+
+        Raises:
+            SandboxFailed: this host cannot.
+        """
+        ...
+
+    def resume(self) -> None:
+        """Let them go on."""
+        ...
+
+    def stats(self) -> Stats:
+        """What it uses now."""
+        ...
+
+    def destroy(self) -> None:
+        """Kill what is left, and remove every trace from the host. A second call does nothing.
+
+        Raises:
+            SandboxFailed: something could not be removed.
+        """
+        ...
+
+
 class SandboxBackend(Protocol):
-    """Runs commands, each in a sandbox of its own that is destroyed when ``run`` returns."""
+    """Makes sandboxes. May be called from many threads."""
 
     @property
     def volumes(self) -> Volumes:
@@ -147,8 +230,17 @@ class SandboxBackend(Protocol):
         """What is enforced on this host, in words."""
         ...
 
+    def create(self, spec: Spec) -> Sandbox:
+        """A sandbox that waits for its workspace and its command.
+
+        Raises:
+            IsolationUnavailable: the spec needs a stronger boundary.
+            SandboxFailed: it could not be made; the same call may succeed later.
+        """
+        ...
+
     def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
-        """Run to the end, a limit, or the cancellation, whichever is first. Blocks; may be called from many threads.
+        """One command in a sandbox that is gone when this returns: ``run_once``.
 
         Raises:
             IsolationUnavailable: the command needs a stronger boundary.
@@ -156,6 +248,22 @@ class SandboxBackend(Protocol):
         """
         ...
 
+    def reap(self) -> list[str]:
+        """Remove what executors that died left on this host; returns what that was."""
+        ...
+
     def close(self) -> None:
         """Release what the backend holds on the host."""
         ...
+
+
+def run_once(create: Callable[[Spec], Sandbox], command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    """Create, put, exec, collect, destroy."""
+    sandbox = create(Spec(command.limits, command.isolation, command.workspace))
+    try:
+        sandbox.put(command.workspace)
+        execution = sandbox.exec(command, cancelled)
+        sandbox.collect(command.workspace)
+    finally:
+        sandbox.destroy()
+    return execution

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from longstride.contracts.v1.limits import SandboxLimits
 
@@ -20,8 +21,17 @@ Controller = str
 WANTED: tuple[Controller, ...] = ("memory", "pids", "cpu")
 MEBIBYTE = 1 << 20
 CPU_PERIOD_US = 100_000
-OWN_PROCESSES = 2
-"""bwrap's two, which count beside the command's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What the sandbox itself takes in its group, and the command is not charged for."""
+
+    processes: int
+    memory_mb: int = 0
+
+
+BWRAP = Overhead(processes=2)
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,64 @@ class Hierarchy:
     version: int
     controllers: frozenset[Controller]
     base: Path
+
+
+class Group(Protocol):
+    """What bounds and counts one sandbox as a whole. Counters of what the host does not count read as 0."""
+
+    @property
+    def name(self) -> str:
+        """Unique on the host."""
+        ...
+
+    @property
+    def entrances(self) -> tuple[str, ...]:
+        """Files that a process writes ``0`` to in order to join."""
+        ...
+
+    def create(self, limits: SandboxLimits | None = None) -> None:
+        """Make it, and write the limits where they are known already."""
+        ...
+
+    def limit(self, limits: SandboxLimits, overhead: Overhead = BWRAP) -> None:
+        """Write the limits."""
+        ...
+
+    def freeze(self, frozen: bool) -> bool:
+        """Stop every process inside, or let all go on; ``False`` where that cannot be."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL to every process inside."""
+        ...
+
+    def remove(self) -> bool:
+        """Kill what is left, and remove it; ``False`` when something does not die."""
+        ...
+
+    def out_of_memory(self) -> int:
+        """Processes that the kernel killed for memory."""
+        ...
+
+    def refused_processes(self) -> int:
+        """Times that a fork or thread was refused."""
+        ...
+
+    def peak_memory_bytes(self) -> int:
+        """The most memory that was charged at once."""
+        ...
+
+    def memory_bytes(self) -> int:
+        """Memory that is charged now."""
+        ...
+
+    def processes(self) -> int:
+        """Processes and threads inside now."""
+        ...
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all processes so far."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -45,13 +113,28 @@ class Cgroup:
         """Files that a process writes ``0`` to in order to join."""
         return tuple(f"{directory}/cgroup.procs" for directory in self._directories())
 
-    def create(self, limits: SandboxLimits) -> None:
-        """Make the directories and write the limits."""
+    def create(self, limits: SandboxLimits | None = None) -> None:
+        """Make the directories, and write the limits where they are known already."""
+        for directory in self._directories():
+            Path(directory).mkdir()
+        if limits:
+            self.limit(limits)
+
+    def limit(self, limits: SandboxLimits, overhead: Overhead = BWRAP) -> None:
+        """Write the limits; once, because memory in use may be above a later one."""
         for hierarchy in self.hierarchies:
-            directory = hierarchy.base / self.name
-            directory.mkdir()
-            for file, value in settings(hierarchy, limits):
-                _write_limit(directory / file, value)
+            for file, value in settings(hierarchy, limits, overhead):
+                _write_limit(hierarchy.base / self.name / file, value)
+
+    def freeze(self, frozen: bool) -> bool:
+        """Stop every process inside, or let all go on; ``False`` where no hierarchy can."""
+        for directory in self._directories():
+            for file, values in (("cgroup.freeze", ("0", "1")), ("freezer.state", ("THAWED", "FROZEN"))):
+                switch = Path(directory, file)
+                if switch.exists():
+                    switch.write_text(values[frozen])
+                    return True
+        return False
 
     def kill(self) -> None:
         """SIGKILL to every process inside, at once where the kernel has ``cgroup.kill`` (5.14)."""
@@ -88,6 +171,14 @@ class Cgroup:
         """The most memory that was charged at once, page cache and tmpfs included."""
         return int(self._read("memory", "memory.max_usage_in_bytes", "memory.peak") or 0)
 
+    def memory_bytes(self) -> int:
+        """Memory that is charged now."""
+        return int(self._read("memory", "memory.usage_in_bytes", "memory.current") or 0)
+
+    def processes(self) -> int:
+        """Processes and threads inside now."""
+        return int(self._read("pids", "pids.current", "pids.current") or 0)
+
     def cpu_seconds(self) -> float:
         """CPU time of all processes so far, those that ended included."""
         return max(
@@ -119,9 +210,12 @@ def _counted(key: str, text: str) -> int:
     return int(found[1]) if found else 0
 
 
-def settings(hierarchy: Hierarchy, limits: SandboxLimits) -> Iterator[tuple[str, str]]:
+def settings(hierarchy: Hierarchy, limits: SandboxLimits, overhead: Overhead = BWRAP) -> Iterator[tuple[str, str]]:
     """(file, value) of each limit in one hierarchy, in the order in which they must be written."""
-    memory, processes = str(limits.memory_mb * MEBIBYTE), str(limits.processes + OWN_PROCESSES)
+    memory, processes = (
+        str((limits.memory_mb + overhead.memory_mb) * MEBIBYTE),
+        str(limits.processes + overhead.processes),
+    )
     quota = str(max(1000, int(limits.cpus * CPU_PERIOD_US)))
     if "memory" in hierarchy.controllers:
         if hierarchy.version == 1:
@@ -139,7 +233,7 @@ def settings(hierarchy: Hierarchy, limits: SandboxLimits) -> Iterator[tuple[str,
 
 def discover(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
     """The hierarchies in which this process may make groups, each under its own group so that its own limits still hold."""
-    own = dict(_own_groups(proc))
+    own = dict(_own_groups(proc / "self"))
     found: dict[tuple[int, frozenset[str]], Hierarchy] = {}
     for version, mount, root, names in _cgroup_mounts(proc):
         directory = _below(mount, root, own.get("" if version == 2 else ",".join(sorted(names)), "/"))
@@ -149,11 +243,38 @@ def discover(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
     return _without_redundant(tuple(found.values()))
 
 
+def of_process(pid: int, proc: Path = Path("/proc")) -> Cgroup:
+    """The group that a process was put into by somebody else."""
+    own = dict(_own_groups(proc / str(pid)))
+    found = []
+    for hierarchy in mounted(proc):
+        group = own.get("" if hierarchy.version == 2 else ",".join(sorted(hierarchy.controllers)), "/")
+        found.append(
+            (Path(group).name, Hierarchy(hierarchy.version, hierarchy.controllers, hierarchy.base / group[1:]))
+        )
+    name = next(name for name, hierarchy in found if "memory" in hierarchy.controllers)
+    there = (Hierarchy(h.version, h.controllers, h.base.parent) for own_name, h in found if own_name == name)
+    return Cgroup(name, tuple(there))
+
+
+def mounted(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
+    """Every hierarchy from its top: container runtimes make their groups in all of them, whatever they give."""
+    found: dict[Path, Hierarchy] = {}
+    for version, mount, _, names in _cgroup_mounts(proc):
+        offered = names if version == 1 else frozenset(_read(mount / "cgroup.controllers").split()) & frozenset(WANTED)
+        found.setdefault(mount, Hierarchy(version, offered, mount))
+    return tuple(found.values())
+
+
 def _without_redundant(hierarchies: tuple[Hierarchy, ...]) -> tuple[Hierarchy, ...]:
-    """v2's ``cpu.stat`` counts CPU time without any controller: ``cpuacct`` alone is not worth a directory beside it."""
+    """v2 counts CPU time and freezes without any controller: v1's for these alone are not worth a directory beside it."""
     if not any(hierarchy.version == 2 for hierarchy in hierarchies):
         return hierarchies
-    return tuple(hierarchy for hierarchy in hierarchies if hierarchy.controllers != {"cpuacct"})
+    return tuple(
+        hierarchy
+        for hierarchy in hierarchies
+        if not hierarchy.controllers <= {"cpuacct", "freezer"} or hierarchy.version == 2
+    )
 
 
 def given(hierarchies: tuple[Hierarchy, ...]) -> frozenset[Controller]:
@@ -162,7 +283,7 @@ def given(hierarchies: tuple[Hierarchy, ...]) -> frozenset[Controller]:
 
 
 def _v1(directory: Path, names: frozenset[str]) -> Hierarchy | None:
-    useful = names & {*WANTED, "cpuacct"}
+    useful = names & {*WANTED, "cpuacct", "freezer"}
     return Hierarchy(1, useful, directory) if useful and _can_make_groups(directory) else None
 
 
@@ -222,9 +343,9 @@ def _can_make_groups(directory: Path) -> bool:
     return True
 
 
-def _own_groups(proc: Path) -> Iterator[tuple[str, str]]:
-    """(controllers, group) of this process; "" is v2."""
-    for line in _read(proc / "self/cgroup").splitlines():
+def _own_groups(process: Path) -> Iterator[tuple[str, str]]:
+    """(controllers, group) of a process; "" is v2."""
+    for line in _read(process / "cgroup").splitlines():
         _, names, group = line.split(":", 2)
         yield ",".join(sorted(names.split(","))), group
 

@@ -28,6 +28,10 @@ NO_QUOTA = (
     "the bytes and files of a workspace are measured after each command rather than held during it: no file system can "
     "be mounted here. Run the executor as root (CAP_SYS_ADMIN). Until then no single file exceeds disk_mb (RLIMIT_FSIZE)."
 )
+NO_POOL = (
+    "no sandbox is made before it is asked for, and a call waits some ten milliseconds for it: a workspace cannot be attached to "
+    "a sandbox that is there already. Run the executor as root on Linux 6.3 or newer (ID-mapped mounts of tmpfs)."
+)
 NO_IDS = "sandboxes share this user's ids, and so the kernel's limits per user: run the executor as root to give each its own."
 
 
@@ -66,7 +70,7 @@ def find_host() -> Host:
     return Host(programs, cgroup.discover(), privileged)
 
 
-def describe(host: Host, *, quota: bool, separate_ids: bool) -> Capabilities:
+def describe(host: Host, *, quota: bool, separate_ids: bool, prewarm: bool) -> Capabilities:
     """In words, for ``longstride doctor``."""
     have = cgroup.given(host.hierarchies)
     enforced = ["user, pid, mount, network, ipc, uts and cgroup namespaces", "system call filter", "no network"]
@@ -76,5 +80,6 @@ def describe(host: Host, *, quota: bool, separate_ids: bool) -> Capabilities:
         NO_GROUPS.format(what=name, instead=INSTEAD[name]) for name in ("memory", "pids", "cpu") if name not in have
     ]
     (enforced if quota else missing).append("bytes and inodes of the workspace (tmpfs)" if quota else NO_QUOTA)
-    (enforced if separate_ids else missing).append("host ids of its own for each workspace" if separate_ids else NO_IDS)
-    return Capabilities("bubblewrap", frozenset({"process"}), tuple(enforced), tuple(missing))
+    (enforced if separate_ids else missing).append("host ids of its own for each sandbox" if separate_ids else NO_IDS)
+    (enforced if prewarm else missing).append("sandboxes that wait in a pool" if prewarm else NO_POOL)
+    return Capabilities("bubblewrap", frozenset({"process"}), tuple(enforced), tuple(missing), prewarm)

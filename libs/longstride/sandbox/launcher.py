@@ -1,18 +1,26 @@
-"""The command line that starts a sandbox: join the groups, lower the rlimits, drop every privilege, then bwrap."""
+"""How a sandbox starts: join the groups, lower the rlimits, drop every privilege, bwrap, and a shell inside that waits.
+
+The shell reads what to do from its standard input, and becomes the command: by then it has the command's limits and
+environment, and no descriptor of its own.
+"""
 
 import os
 import resource
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import Owner
+from longstride.sandbox.base import WORKSPACE, Owner
 from longstride.sandbox.rootfs import GID, UID
 
 MEBIBYTE = 1 << 20
 OPEN_FILES = 1024
 FAILED = 125
-"""The launcher's own exit code, before bwrap."""
+"""The launcher's own exit code, before bwrap and inside."""
+INIT = "/bin/sh"
+READY_QUESTION, READY = b"echo\n", b"\n"
+"""What the waiting shell is asked first, and what it answers once the sandbox is built around it."""
 
 SCRIPT = f"""\
 while [ "$1" != -- ]; do echo 0 > "$1" || exit {FAILED}; shift; done
@@ -49,17 +57,12 @@ class Launch:
     programs: Programs
     entrances: Sequence[str]
     owner: Owner | None
-    limits: SandboxLimits
     argument_fd: int
-    argv: Sequence[str]
-    grouped: bool
-    """Whether control groups hold the memory and the processes; else rlimits do what they can."""
 
     def command_line(self) -> list[str]:
         """bwrap's own arguments come through a descriptor: its command line can be read inside, as pid 1's."""
-        flags = rlimits(self.limits, grouped=self.grouped)
-        inner = [self.programs.bwrap, "--args", str(self.argument_fd), "--", *self._limited_argv()]
-        start = [self.programs.sh, "-c", SCRIPT, "sh", *self.entrances, "--", *flags, "--"]
+        inner = [self.programs.bwrap, "--args", str(self.argument_fd), "--", INIT]
+        start = [self.programs.sh, "-c", SCRIPT, "sh", *self.entrances, "--", *rlimits(OF_EVERY_COMMAND), "--"]
         return [*start, *self._drop(), *inner]
 
     def _drop(self) -> list[str]:
@@ -69,23 +72,63 @@ class Launch:
         ids = ["--reuid", str(self.owner.uid), "--regid", str(self.owner.gid), "--clear-groups"]
         return [self.programs.setpriv, *ids, "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
 
-    def _limited_argv(self) -> list[str]:
-        """RLIMIT_NPROC counts a user's processes in its user namespace: it is set inside, where only the sandbox's count."""
-        if self.grouped or not self.programs.prlimit:
-            return list(self.argv)
-        return [self.programs.prlimit, f"--nproc={self.limits.processes}", "--", *self.argv]
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the waiting shell is told."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    limits: SandboxLimits
+    nproc: str | None
+    """prlimit, where no control group holds the processes. RLIMIT_NPROC counts a user's processes in its user namespace: set
+    inside, only the sandbox's count."""
+    hold_data: bool
+    """Whether RLIMIT_DATA stands in for a control group's memory."""
+
+    def script(self) -> bytes:
+        """Commands for a POSIX shell; the last one replaces it.
+
+        Raises:
+            ValueError: a name in ``env`` is not one that a shell can set, or something holds a NUL.
+        """
+        flags = rlimits(of_command(self.limits, hold_data=self.hold_data))
+        bounds = [
+            f"ulimit {flag} {value} || exit {FAILED}" for flag, value in zip(flags[::2], flags[1::2], strict=True)
+        ]
+        prefix = [self.nproc, f"--nproc={self.limits.processes}", "--"] if self.nproc else []
+        # The shell marks OLDPWD for its children.
+        lines = [f"cd {WORKSPACE} || exit {FAILED}", "unset OLDPWD", *bounds, *map(_export, self.env.items())]
+        text = "\n".join([*lines, f"exec {shlex.join([*prefix, *self.argv])} </dev/null\n"])
+        if "\0" in text:
+            raise ValueError("a command or its environment holds a NUL character: the system cannot pass it on")
+        return os.fsencode(text)
 
 
-def rlimits(limits: SandboxLimits, *, grouped: bool) -> list[str]:
-    """Flags of the shell's ``ulimit``, which takes file sizes in units of 512 bytes and memory in KiB."""
-    wanted = {
-        "-c": (resource.RLIMIT_CORE, 0, 1),
-        "-n": (resource.RLIMIT_NOFILE, OPEN_FILES, 1),
+def _export(variable: tuple[str, str]) -> str:
+    name, value = variable
+    if not (name.isascii() and name.isidentifier()):
+        raise ValueError(f"{name!r} cannot be an environment variable: use letters, digits and _, no digit first")
+    return f"export {name}={shlex.quote(value)}"
+
+
+Bounds = Mapping[str, tuple[int, int, int]]
+"""Flag of the shell's ``ulimit`` → (resource, value, unit of the flag's number)."""
+OF_EVERY_COMMAND: Bounds = {"-c": (resource.RLIMIT_CORE, 0, 1), "-n": (resource.RLIMIT_NOFILE, OPEN_FILES, 1)}
+
+
+def of_command(limits: SandboxLimits, *, hold_data: bool) -> Bounds:
+    """``ulimit`` takes file sizes in units of 512 bytes and memory in KiB."""
+    data = {"-d": (resource.RLIMIT_DATA, limits.memory_mb * MEBIBYTE, 1024)} if hold_data else {}
+    return {
         "-f": (resource.RLIMIT_FSIZE, limits.disk_mb * MEBIBYTE, 512),
         "-t": (resource.RLIMIT_CPU, max(1, int(limits.cpu_s) + 1), 1),
+        **data,
     }
-    if not grouped:
-        wanted["-d"] = (resource.RLIMIT_DATA, limits.memory_mb * MEBIBYTE, 1024)
+
+
+def rlimits(wanted: Bounds) -> list[str]:
+    """Flags and values, one after the other."""
     return [word for flag, (kind, value, unit) in wanted.items() for word in (flag, str(_at_most(kind, value) // unit))]
 
 

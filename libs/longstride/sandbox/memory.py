@@ -11,8 +11,21 @@ from pathlib import Path
 
 from longstride.contracts.v1.action import Usage
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
-from longstride.sandbox.base import NEVER, Cancellation, Capabilities, Command, Execution, ExecutionStatus, Volumes
+from longstride.sandbox.base import (
+    NEVER,
+    Cancellation,
+    Capabilities,
+    Command,
+    Execution,
+    ExecutionStatus,
+    Spec,
+    Stats,
+    Volume,
+    Volumes,
+    run_once,
+)
 from longstride.sandbox.capture import Capture
+from longstride.sandbox.clock import RunningClock
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.volumes import DirectoryVolumes
 
@@ -40,7 +53,10 @@ class Process:
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
     _cancelled: Cancellation = NEVER
-    _started: float = field(default_factory=time.monotonic)
+    _clock: RunningClock = field(default_factory=RunningClock)
+
+    def __post_init__(self) -> None:
+        self._started = self._clock()
 
     def print(self, text: str) -> None:
         """A line to standard output."""
@@ -49,18 +65,25 @@ class Process:
 
     def work(self, seconds: float) -> None:
         """Be busy; a cancellation or the wall clock ends the program here, as a kill would."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        until = self._clock() + seconds
+        while self._clock() < until:
             self.check()
             time.sleep(PATIENCE_S)
         self.check()
 
     def check(self) -> None:
-        """Die now if the sandbox was killed."""
-        if self._cancelled.is_set() or time.monotonic() - self._started > self.limits.wall_s:
+        """Die now if the sandbox was killed; stand still while it is paused."""
+        while self._clock.paused and not self._cancelled.is_set():
+            time.sleep(PATIENCE_S)
+        if self._cancelled.is_set() or self.ran_s > self.limits.wall_s:
             raise _Stopped
         if self.written > self.limits.output_mb * MEBIBYTE:
             raise LimitReached("output_mb")
+
+    @property
+    def ran_s(self) -> float:
+        """Seconds so far, those that it was paused left out."""
+        return self._clock() - self._started
 
     @property
     def written(self) -> int:
@@ -72,38 +95,34 @@ Program = Callable[[Process], int]
 """Returns its exit code."""
 
 
-class MemorySandbox:
-    """Looks up ``argv[0]`` among its programs."""
+class MemoryCell:
+    """Runs one program."""
 
-    def __init__(
-        self,
-        root: Path,
-        programs: Mapping[str, Program],
-        *,
-        isolation: frozenset[Isolation] = frozenset({"process"}),
-    ) -> None:
-        """
-        Args:
-            root: a folder for the volumes.
-            programs: what can be run, by name.
-            isolation: what it claims to give.
-        """
-        self._volumes = DirectoryVolumes(root)
+    def __init__(self, programs: Mapping[str, Program], volumes: Volumes, bound: Volume | None) -> None:
         self._programs = programs
-        self._isolation = isolation
+        self._volumes = volumes
+        self._workspace = bound
+        self._used = False
+        self._clock = RunningClock()
+        self.destroyed = False
 
     @property
-    def volumes(self) -> Volumes:
-        """Plain directories."""
-        return self._volumes
+    def alive(self) -> bool:
+        """Whether it can still run something, or does."""
+        return not self.destroyed and not self._used
 
-    def capabilities(self) -> Capabilities:
-        """Nothing is enforced."""
-        return Capabilities("memory", self._isolation, (), ("nothing is isolated: this backend is for tests",))
+    def put(self, workspace: Volume) -> None:
+        """Remember it."""
+        if self._workspace not in (None, workspace):
+            raise SandboxFailed("this sandbox was made for another workspace")
+        self._workspace = workspace
 
-    def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def exec(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
         """Call the program; its end is judged like a real one's."""
-        self.capabilities().require(command.isolation)
+        assert self._workspace == command.workspace, "put comes before exec"
+        if not self.alive:
+            raise SandboxFailed("the sandbox broke while it waited for its command")
+        self._used = True
         program = self._programs.get(command.argv[0])
         if program is None:
             raise SandboxFailed(f"no program {command.argv[0]!r}; there are {', '.join(sorted(self._programs))}")
@@ -114,6 +133,7 @@ class MemorySandbox:
             command.files,
             command.limits,
             _cancelled=cancelled,
+            _clock=self._clock,
         )
         status, exit_code, limit = self._call(program, process, command)
         return Execution(
@@ -123,12 +143,28 @@ class MemorySandbox:
             stderr=_kept(process.stderr, command.limits),
             limit=limit,
             written=process.written,
-            usage=Usage(wall_ms=(time.monotonic() - process._started) * 1e3),
+            usage=Usage(wall_ms=process.ran_s * 1e3),
             killed=cancelled.is_set(),
         )
 
-    def close(self) -> None:
+    def collect(self, workspace: Volume) -> None:
+        """The program worked on the volume itself."""
+
+    def pause(self) -> None:
+        """The program stops at its next look."""
+        self._clock.pause()
+
+    def resume(self) -> None:
+        """It goes on."""
+        self._clock.resume()
+
+    def stats(self) -> Stats:
+        """Nothing is counted."""
+        return Stats(0.0, 0, 0)
+
+    def destroy(self) -> None:
         """Nothing is held."""
+        self.destroyed = True
 
     def _call(
         self, program: Program, process: Process, command: Command
@@ -150,6 +186,57 @@ class MemorySandbox:
             return "ok", 0, None
         exhausted = self._volumes.exhausted(command.workspace, command.limits)
         return ("limit" if exhausted else "failed"), code, exhausted
+
+
+class MemorySandbox:
+    """A backend whose sandboxes look ``argv[0]`` up among its programs."""
+
+    def __init__(
+        self,
+        root: Path,
+        programs: Mapping[str, Program],
+        *,
+        isolation: frozenset[Isolation] = frozenset({"process"}),
+        prewarm: bool = True,
+    ) -> None:
+        """
+        Args:
+            root: a folder for the volumes.
+            programs: what can be run, by name.
+            isolation: what it claims to give.
+            prewarm: whether its sandboxes can wait for a workspace.
+        """
+        self._volumes = DirectoryVolumes(root)
+        self._programs = programs
+        self._isolation = isolation
+        self._prewarm = prewarm
+
+    @property
+    def volumes(self) -> Volumes:
+        """Plain directories."""
+        return self._volumes
+
+    def capabilities(self) -> Capabilities:
+        """Nothing is enforced."""
+        missing = ("nothing is isolated: this backend is for tests",)
+        return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm)
+
+    def create(self, spec: Spec) -> MemoryCell:
+        """Nothing but the object."""
+        self.capabilities().require(spec.isolation)
+        assert self._prewarm or spec.workspace, "capabilities() says that a sandbox is made for its workspace here"
+        return MemoryCell(self._programs, self._volumes, None if self._prewarm else spec.workspace)
+
+    def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+        """Create, call, destroy."""
+        return run_once(self.create, command, cancelled)
+
+    def reap(self) -> list[str]:
+        """The dead leave nothing."""
+        return []
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def _kept(stream: io.BytesIO, limits: SandboxLimits) -> bytes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from longstride.sandbox.cgroup import Cgroup
+from longstride.sandbox.cgroup import Group
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -42,15 +42,15 @@ class Meter(Protocol):
 class GroupMeter:
     """The kernel counts, and the kernel holds the memory."""
 
-    group: Cgroup
+    group: Group
     cpu_s: float = 0.0
     memory_bytes: int = 0
     peak_memory_bytes: int = 0
 
     def look(self, first: int | None) -> None:
-        """Read the group's counters."""
-        self.cpu_s = self.group.cpu_seconds()
-        self.peak_memory_bytes = self.group.peak_memory_bytes()
+        """Read the group's counters, which are 0 once a container engine has removed it."""
+        self.cpu_s = max(self.cpu_s, self.group.cpu_seconds())
+        self.peak_memory_bytes = max(self.peak_memory_bytes, self.group.peak_memory_bytes())
 
 
 @dataclass

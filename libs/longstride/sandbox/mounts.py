@@ -1,12 +1,18 @@
-"""mount(2) and umount2(2): no Python module has them."""
+"""mount(2), umount2(2) and mount_setattr(2): no Python module has them."""
 
 import ctypes
 import functools
 import os
+import struct
 from pathlib import Path
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 1, 2, 4, 32, 4096
+MS_SHARED = 1 << 20
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
+"""Numbers of system calls that this C library may not have yet; the same on every architecture."""
+AT_FDCWD, AT_EMPTY_PATH, OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = -100, 0x1000, 1, 4
+MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_IDMAP = 2, 4, 1 << 20
 
 
 def mount_tmpfs(target: Path, options: str) -> None:
@@ -30,6 +36,27 @@ def bind_read_only(source: Path, target: Path) -> None:
     _mount(str(source), target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, None)
 
 
+def share(target: Path) -> None:
+    """What is mounted below from now on appears in every namespace that has a copy of this mount."""
+    _check(_libc().mount(None, os.fsencode(target), None, ctypes.c_ulong(MS_SHARED), None), target)
+
+
+def attach(source: Path, target: Path, user_namespace: int) -> None:
+    """Show a directory at a second place, where the namespace's ids own what has these ids, taken literally, on the file system.
+
+    Raises:
+        OSError: EINVAL or ENOSYS where the kernel cannot (5.12; for tmpfs 6.3).
+    """
+    tree = _call(OPEN_TREE, target, AT_FDCWD, os.fsencode(source), OPEN_TREE_CLONE | os.O_CLOEXEC)
+    try:
+        flags = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV
+        attributes = struct.pack("=QQQQ", flags, 0, 0, user_namespace)
+        _call(MOUNT_SETATTR, target, tree, b"", AT_EMPTY_PATH, attributes, len(attributes))
+        _call(MOVE_MOUNT, target, tree, b"", AT_FDCWD, os.fsencode(target), MOVE_MOUNT_F_EMPTY_PATH)
+    finally:
+        os.close(tree)
+
+
 def unmount(target: Path) -> None:
     """Take a mount off the tree at once; the kernel frees it when its last user is gone."""
     _check(_libc().umount2(os.fsencode(target), MNT_DETACH | UMOUNT_NOFOLLOW), target)
@@ -50,6 +77,13 @@ def _mount(source: str, target: Path, kind: str | None, flags: int, options: str
         options.encode() if options else None,
     )
     _check(result, target)
+
+
+def _call(number: int, target: Path, *arguments: int | bytes) -> int:
+    words = [ctypes.c_long(word) if isinstance(word, int) else ctypes.c_char_p(word) for word in arguments]
+    result: int = _libc().syscall(ctypes.c_long(number), *words)
+    _check(min(result, 0), target)
+    return result
 
 
 def _check(result: int, target: Path) -> None:

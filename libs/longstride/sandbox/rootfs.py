@@ -138,8 +138,8 @@ def plain_scratch(limits: SandboxLimits) -> list[str]:
 
 
 def own_files(workspace: Path, support: Path) -> list[str]:
-    """The workspace, and the command's own files; then nothing more is added, and the root is closed."""
+    """The workspace or its place, and the command's own files; then nothing more is added, and the root is closed."""
     return [
-        *("--bind", str(workspace), WORKSPACE, "--ro-bind", str(support), SUPPORT, "--chdir", WORKSPACE),
+        *("--bind", str(workspace), WORKSPACE, "--ro-bind", str(support), SUPPORT),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
     ]

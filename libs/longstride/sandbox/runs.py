@@ -1,4 +1,4 @@
-"""A folder for one run: its /tmp, its shared memory, and the command's own files."""
+"""A folder for one sandbox: its /tmp, its shared memory, the place of its workspace, and the command's own files."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -7,27 +7,49 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import Owner
-from longstride.sandbox.mounts import mount_tmpfs, unmount
+from longstride.sandbox.base import Owner, Volume
+from longstride.sandbox.mounts import attach, mount_tmpfs, resize_tmpfs, share, unmount
 from longstride.sandbox.scratch import Scratch, remove_tree
 
 MEBIBYTE = 1 << 20
 STICKY = 0o1777
 READABLE = 0o555
 """Check files may be programs."""
+OWN_INODES = 24
 
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Where one run's own things are."""
+    """Where one sandbox's own things are."""
 
     path: Path
     mounted: bool
+    """Whether it is a file system of its own, which the sandbox sees change."""
 
     @property
     def support(self) -> Path:
         """The command's own files."""
         return self.path / "support"
+
+    @property
+    def workspace(self) -> Path:
+        """Where a workspace appears in a sandbox that has none yet."""
+        return self.path / "workspace"
+
+    def attach(self, volume: Volume, user_namespace: int) -> None:
+        """Show the workspace there, its files owned by the namespace's ids."""
+        attach(volume.path, self.workspace, user_namespace)
+
+    def detach(self) -> None:
+        """Take it off again."""
+        if self.workspace.is_mount():
+            unmount(self.workspace)
+
+    def fill(self, limits: SandboxLimits, files: Mapping[str, bytes]) -> None:
+        """Lay the command's files, and bound what it may add."""
+        if self.mounted:
+            resize_tmpfs(self.path, _size(limits, files))
+        lay(self.support, files)
 
     def exhausted(self, limits: SandboxLimits) -> str | None:
         """Whether /tmp or shared memory reached its inodes; their bytes are the memory limit's."""
@@ -37,24 +59,41 @@ class RunFolder:
 
 
 @contextmanager
-def run_folder(
-    scratch: Scratch, *, mounted: bool, owner: Owner | None, limits: SandboxLimits, files: Mapping[str, bytes]
-) -> Iterator[RunFolder]:
+def run_folder(scratch: Scratch, *, mounted: bool, owner: Owner | None, limits: SandboxLimits) -> Iterator[RunFolder]:
     """A folder that is gone afterwards."""
     folder = RunFolder(scratch.fresh("run"), mounted)
     try:
         if mounted:
-            size = limits.memory_mb * MEBIBYTE + sum(map(len, files.values()))
-            mount_tmpfs(folder.path, f"mode=711,size={size},nr_inodes={limits.files + 16 + 2 * len(files)}")
+            mount_tmpfs(folder.path, f"mode=711,{_size(limits, {})}")
+            share(folder.path)
             _make_temporary(folder.path, owner)
-        _lay(folder.support, files)
+            folder.workspace.mkdir()
+            folder.workspace.chmod(0o755)
+        folder.support.mkdir()
+        folder.support.chmod(0o755)
         yield folder
     finally:
         _remove(folder)
 
 
+def lay(support: Path, files: Mapping[str, bytes]) -> None:
+    """Write a command's files; readable by all, because the sandbox has ids of its own."""
+    for name, data in files.items():
+        target = support / name
+        assert target.resolve().is_relative_to(support.resolve()), f"{name!r} leads outside"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        target.chmod(READABLE)
+
+
+def _size(limits: SandboxLimits, files: Mapping[str, bytes]) -> str:
+    size = limits.memory_mb * MEBIBYTE + sum(map(len, files.values()))
+    return f"size={size},nr_inodes={limits.files + OWN_INODES + 2 * len(files)}"
+
+
 def _remove(folder: RunFolder) -> None:
     if folder.mounted and folder.path.is_mount():
+        folder.detach()
         unmount(folder.path)
         folder.path.rmdir()
     else:
@@ -67,14 +106,3 @@ def _make_temporary(path: Path, owner: Owner | None) -> None:
         (path / name).chmod(STICKY)
         if owner:
             os.chown(path / name, owner.uid, owner.gid)
-
-
-def _lay(support: Path, files: Mapping[str, bytes]) -> None:
-    support.mkdir()
-    support.chmod(0o755)
-    for name, data in files.items():
-        target = support / name
-        assert target.resolve().is_relative_to(support.resolve()), f"{name!r} leads outside"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-        target.chmod(READABLE)

@@ -8,7 +8,9 @@ import errno
 import functools
 import os
 import struct
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from longstride.sandbox.errors import SandboxUnavailable
 
@@ -33,6 +35,9 @@ REFUSED = (
 ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "memfd_secret")
 """Answered with ENOSYS, so that callers fall back; the flags of ``clone3`` lie in memory, where no filter sees them."""
 
+CALLS = ((REFUSED, errno.EPERM), (ABSENT, errno.ENOSYS))
+"""Refused whatever their arguments."""
+
 CLONE_NEW_FLAGS = (0x20000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 """mount, cgroup, uts, ipc, user, pid and net; a time namespace cannot be asked of ``clone``."""
 
@@ -40,6 +45,33 @@ AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 SOCK_RAW, SOCK_PACKET, SOCK_TYPE_MASK = 3, 10, 0xF
 TERMINAL_INJECTION = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX put characters into a terminal's input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What an argument must be for a call to be refused."""
+
+    index: int
+    test: Literal["EQ", "GT"]
+    value: int
+    mask: int | None = None
+    """Bits of the argument that are compared; ``None``: all."""
+
+
+def by_argument() -> Iterator[tuple[str, int, tuple[Condition, ...]]]:
+    """(call, error, conditions that hold together): calls that are refused with some arguments."""
+    for flag in CLONE_NEW_FLAGS:
+        yield "clone", errno.EPERM, (Condition(0, "EQ", flag, mask=flag),)
+    for request in TERMINAL_INJECTION:
+        yield "ioctl", errno.EPERM, (Condition(1, "EQ", request, mask=0xFFFFFFFF),)
+    for call in ("socket", "socketpair"):
+        yield call, errno.EAFNOSUPPORT, (Condition(0, "GT", AF_NETLINK),)
+        for family in sorted(set(range(AF_NETLINK)) - {AF_UNIX, AF_INET, AF_INET6}):
+            yield call, errno.EAFNOSUPPORT, (Condition(0, "EQ", family),)
+    for family in (AF_INET, AF_INET6):
+        for kind in (SOCK_RAW, SOCK_PACKET):
+            yield "socket", errno.EPERM, (Condition(0, "EQ", family), Condition(1, "EQ", kind, mask=SOCK_TYPE_MASK))
+
 
 LOAD_NUMBER = struct.pack("=HBBI", 0x20, 0, 0, 0)
 """``A = seccomp_data.nr``."""
@@ -69,13 +101,12 @@ def _compile() -> bytes:
     rules = sc.SyscallFilter(sc.ALLOW)
     rules.set_attr(sc.Attr.ACT_BADARCH, sc.KILL_PROCESS)
     _refuse_calls(sc, rules)
-    _refuse_flags(sc, rules)
-    _refuse_sockets(sc, rules)
+    _refuse_arguments(sc, rules)
     return _export(rules)
 
 
 def _refuse_calls(sc: Any, rules: Any) -> None:
-    for names, code in ((REFUSED, errno.EPERM), (ABSENT, errno.ENOSYS)):
+    for names, code in CALLS:
         for name in names:
             if (number := _number(sc, name)) is not None:
                 rules.add_rule(sc.ERRNO(code), number)
@@ -95,23 +126,15 @@ FROM_5_0_ON = {
 """Numbers that an old libseccomp does not know by name, the same on every architecture."""
 
 
-def _refuse_flags(sc: Any, rules: Any) -> None:
-    denied = sc.ERRNO(errno.EPERM)
-    for flag in CLONE_NEW_FLAGS:
-        rules.add_rule(denied, "clone", sc.Arg(0, sc.MASKED_EQ, flag, flag))
-    for request in TERMINAL_INJECTION:
-        rules.add_rule(denied, "ioctl", sc.Arg(1, sc.MASKED_EQ, 0xFFFFFFFF, request))
+def _refuse_arguments(sc: Any, rules: Any) -> None:
+    for call, code, conditions in by_argument():
+        rules.add_rule(sc.ERRNO(code), call, *(_argument(sc, condition) for condition in conditions))
 
 
-def _refuse_sockets(sc: Any, rules: Any) -> None:
-    unsupported, denied = sc.ERRNO(errno.EAFNOSUPPORT), sc.ERRNO(errno.EPERM)
-    for call in ("socket", "socketpair"):
-        rules.add_rule(unsupported, call, sc.Arg(0, sc.GT, AF_NETLINK))
-        for family in set(range(AF_NETLINK)) - {AF_UNIX, AF_INET, AF_INET6}:
-            rules.add_rule(unsupported, call, sc.Arg(0, sc.EQ, family))
-    for family in (AF_INET, AF_INET6):
-        for kind in (SOCK_RAW, SOCK_PACKET):
-            rules.add_rule(denied, "socket", sc.Arg(0, sc.EQ, family), sc.Arg(1, sc.MASKED_EQ, SOCK_TYPE_MASK, kind))
+def _argument(sc: Any, condition: Condition) -> Any:
+    if condition.mask is None:
+        return sc.Arg(condition.index, {"EQ": sc.EQ, "GT": sc.GT}[condition.test], condition.value)
+    return sc.Arg(condition.index, sc.MASKED_EQ, condition.mask, condition.value)
 
 
 def _export(rules: Any) -> bytes:

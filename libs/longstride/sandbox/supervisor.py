@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import IO, Any, Literal, Protocol
 
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Cancellation
@@ -30,6 +30,40 @@ GRACE_S = 10.0
 Cause = Literal["cancelled", "wall_s", "cpu_s", "memory_mb", "output_mb"]
 
 
+class Outer(Protocol):
+    """What runs on the host for one sandbox, e.g. bwrap."""
+
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+    returncode: Any
+    """``None`` until it was waited for."""
+
+    def poll(self) -> int | None:
+        """Its exit code; ``None`` while it runs."""
+        ...
+
+    def kill(self) -> None:
+        """At once; nothing when it has ended."""
+        ...
+
+    def wait(self) -> int:
+        """Until it has ended."""
+        ...
+
+    def end_descriptor(self) -> int:
+        """A new descriptor that is readable once it has ended and all its output is in its pipes. The caller closes it."""
+        ...
+
+
+class LocalProcess(subprocess.Popen[bytes]):
+    """A child of this process."""
+
+    def end_descriptor(self) -> int:
+        """A pidfd."""
+        return os.pidfd_open(self.pid)
+
+
 @dataclass
 class Outcome:
     """What was seen."""
@@ -45,15 +79,21 @@ class Outcome:
 
 @dataclass
 class Supervisor:
-    """One process, watched from the thread that started it, which must live as long (``--die-with-parent`` follows it)."""
+    """One process, from the start of its command on."""
 
-    process: subprocess.Popen[bytes]
+    process: Outer
     status_fd: int
-    """Where bwrap reports the child's pid and exit code as JSON, one object a line. Closed at the end."""
+    """Where the outer process reports the child's pid and exit code as JSON, one object a line."""
+    reported: bytes
+    """What was read from there already."""
     limits: SandboxLimits
     cancelled: Cancellation
     meter: Meter
     kill_group: Callable[[], None]
+    clock: Callable[[], float] = time.monotonic
+    """Seconds of running; stands still while the sandbox is paused."""
+    passes_code_on: bool = False
+    """Whether the outer process reports no exit code but ends with the command's."""
     _status: bytearray = field(default_factory=bytearray)
     _child: int | None = None
     """A pidfd of the sandbox's first process: the number alone might be another's by the time it is used."""
@@ -62,12 +102,13 @@ class Supervisor:
     def __post_init__(self) -> None:
         half = self.limits.output_bytes // 2
         self._captures = {self._fd(self.process.stdout): Capture(half), self._fd(self.process.stderr): Capture(half)}
-        self._started = time.monotonic()
+        self._started = self.clock()
         self._next_look = self._started + LOOK_S
+        self._note(self.reported)
 
     def watch(self) -> Outcome:
         """Block until the sandbox has ended and all output was read."""
-        pidfd = os.pidfd_open(self.process.pid)
+        pidfd = self.process.end_descriptor()
         selector = selectors.DefaultSelector()
         try:
             for descriptor in (*self._captures, self.status_fd):
@@ -103,7 +144,7 @@ class Supervisor:
                 raise SandboxFailed(f"the sandbox did not end within {GRACE_S:g} s of being killed")
 
     def _cause_to_stop(self) -> Cause | None:
-        now = time.monotonic()
+        now = self.clock()
         if self.cancelled.is_set():
             return "cancelled"
         if now - self._started > self.limits.wall_s:
@@ -161,8 +202,7 @@ class Supervisor:
         gone when that is."""
         if self._child is None:
             return
-        gone, _, _ = select.select([self._child], [], [], GRACE_S)
-        if not gone:
+        if not readable(self._child, GRACE_S):
             self._kill_hard()
             raise SandboxFailed(f"processes of the sandbox were still there {GRACE_S:g} s after its end")
 
@@ -182,22 +222,33 @@ class Supervisor:
         self.process.wait()
         stdout, stderr = self._captures.values()
         return Outcome(
-            exit_code=self._reported("exit-code"),
+            exit_code=self.process.returncode if self.passes_code_on else self._reported("exit-code"),
             stopped_by=self._stopped_by,
             stdout=stdout,
             stderr=stderr,
-            wall_s=time.monotonic() - self._started,
+            wall_s=self.clock() - self._started,
             launcher_code=self.process.returncode,
         )
 
     def _reported(self, key: str) -> int | None:
-        """A number from bwrap's reports. bwrap writes them from outside the sandbox."""
-        for line in self._status.split(b"\n"):
-            if line.startswith(b"{") and line.rstrip().endswith(b"}") and key in (report := json.loads(line)):
-                return int(report[key])
-        return None
+        return reported(self._status, key)
 
     @staticmethod
     def _fd(stream: object) -> int:
         fileno: Callable[[], int] = getattr(stream, "fileno")  # noqa: B009 - Popen's streams are optional for mypy
         return fileno()
+
+
+def readable(descriptor: int, patience_s: float) -> bool:
+    """Whether there is something to read, or an end, in time. ``select`` takes no number above 1023."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(1e3 * patience_s))
+
+
+def reported(status: bytes | bytearray, key: str) -> int | None:
+    """A number from bwrap's reports. bwrap writes them from outside the sandbox."""
+    for line in status.split(b"\n"):
+        if line.startswith(b"{") and line.rstrip().endswith(b"}") and key in (report := json.loads(line)):
+            return int(report[key])
+    return None

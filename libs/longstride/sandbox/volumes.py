@@ -4,10 +4,11 @@ import errno
 import mmap
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import Volume
+from longstride.sandbox.base import Owner, Volume
 from longstride.sandbox.beneath import walk
 from longstride.sandbox.collect import MAX_DEPTH, MEBIBYTE
 from longstride.sandbox.identity import Identities
@@ -20,15 +21,20 @@ PRIVATE = 0o700
 class TmpfsVolumes:
     """Needs root. The kernel refuses the byte and the inode beyond the limits; a page cache is all it costs."""
 
-    def __init__(self, scratch: Scratch, identities: Identities) -> None:
+    def __init__(self, scratch: Scratch, draw: Callable[[], Owner | None]) -> None:
+        """
+        Args:
+            scratch: where they are mounted, in a folder that nobody else may enter when ``draw`` gives the same owner to all.
+            draw: an owner for each.
+        """
         self._scratch = scratch
-        self._identities = identities
+        self._draw = draw
 
     def create(self, limits: SandboxLimits, like: Volume | None = None) -> Volume:
         """Mount a new file system that the drawn ids own."""
-        owner = like.owner if like else self._identities.draw()
+        owner = like.owner if like else self._draw()
         assert owner is not None, "only root mounts"
-        path = self._scratch.fresh("volume")
+        path = self._scratch.fresh("volumes/volume")
         mount_tmpfs(path, f"{_size(limits)},mode=700,uid={owner.uid},gid={owner.gid}")
         return Volume(path, owner, bounded=True, honest_times=False)
 
