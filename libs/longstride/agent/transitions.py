@@ -107,6 +107,7 @@ def act(decision: Decision, action: Action) -> None:
         inputs=submit.inputs if _fresh(decision) else (),
         limits=limits,
         isolation=submit.isolation,
+        environment=submit.environment,
         checks=submit.checks if action.tool == "submit" else (),
         approvals=submit.approvals,
         approved=task.approved,

@@ -89,6 +89,8 @@ class Command:
     """Added to a minimal environment; nothing of the host's is passed on."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Laid read-only under ``SUPPORT`` for this command alone: relative path → content."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Symbolic links outside the workspace, path → target; see ``contracts.v1.environment``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,7 @@ class BubblewrapSandbox:
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
             *self._system,
             *scratch,
+            *(word for link, target in command.links.items() for word in ("--symlink", target, link)),
             *own_files(command.workspace.path, folder.support),
             *("--seccomp", str(seccomp_fd), "--json-status-fd", str(status_fd)),
         ]

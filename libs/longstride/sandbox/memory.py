@@ -37,6 +37,7 @@ class Process:
     env: Mapping[str, str]
     files: Mapping[str, bytes]
     limits: SandboxLimits
+    links: Mapping[str, str] = field(default_factory=dict)
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
     _cancelled: Cancellation = NEVER
@@ -113,6 +114,7 @@ class MemorySandbox:
             command.env,
             command.files,
             command.limits,
+            command.links,
             _cancelled=cancelled,
         )
         status, exit_code, limit = self._call(program, process, command)

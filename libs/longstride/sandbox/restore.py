@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TypeVar
 
@@ -68,7 +69,8 @@ def lay_inputs(
         _make_input(folder, lambda path: os.mkdir(path, 0o755), volume)
     for file in inputs:
         data = _fetched(file, fetch)
-        _make_input(file.path, lambda path, data=data: _write(path, data, 0o644, INPUT_TIME_NS), volume)  # type: ignore[misc]
+        mode = 0o755 if file.executable else 0o644
+        _make_input(file.path, partial(_write, data=data, mode=mode, mtime_ns=INPUT_TIME_NS), volume)
 
 
 def _check_sizes(inputs: Iterable[InputFile], limits: SandboxLimits) -> None:

@@ -142,6 +142,7 @@ class Executor:
             command.limits.model_copy(update={"wall_s": wall_s}),
             command.isolation,
             cancelled,
+            command.environment,
         )
 
     def _carry_out(self, call: Call) -> ActionExecuted:
@@ -167,7 +168,7 @@ class Executor:
 
     def _hand_in(self, call: Call, path: str) -> NamedArtifact:
         try:
-            name = relative(path)
+            name = relative(call.bench.inside(path))
             content = call.bench.workspace.files.read(name, call.bench.limits.disk_mb * MEBIBYTE)
         except FileRefused as refused:
             raise Refused("invalid", f"not submitted: artifact {refused}") from refused

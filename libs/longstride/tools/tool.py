@@ -12,6 +12,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from longstride.contracts.envelope import explain
 from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, ToolSpec, Usage
+from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
 from longstride.sandbox.errors import ExecutionCancelled
@@ -53,11 +54,13 @@ class Bench:
         limits: SandboxLimits,
         isolation: Isolation = "process",
         cancelled: Cancellation = NEVER,
+        environment: Environment = Environment(),
     ) -> None:
         self.backend = backend
         self.limits = limits
         self.isolation = isolation
         self.cancelled = cancelled
+        self.environment = environment
         self.opened: Workspace | None = None
         """``None`` until a tool touches the workspace; most of a step's cost is spared when none does."""
         self._open_workspace = open_workspace
@@ -69,6 +72,13 @@ class Bench:
             self.opened = self._open_workspace()
         return self.opened
 
+    def inside(self, path: str) -> str:
+        """A path through a link of the task's environment as the workspace's own: ``/app/a`` → ``/workspace/a``."""
+        for link, target in sorted(self.environment.links.items(), reverse=True):
+            if path == link or path.startswith(f"{link}/"):
+                return target + path.removeprefix(link)
+        return path
+
     def run(self, *argv: str, wall_s: float | None = None) -> Execution:
         """Run a command in a sandbox of its own, within the limits and ``wall_s``.
 
@@ -77,7 +87,14 @@ class Bench:
         """
         wall = min(self.limits.wall_s, wall_s or self.limits.wall_s)
         limits = self.limits.model_copy(update={"wall_s": wall})
-        command = Command(argv, self.workspace.volume, limits, self.isolation)
+        command = Command(
+            argv,
+            self.workspace.volume,
+            limits,
+            self.isolation,
+            env=self.environment.variables,
+            links=self.environment.links,
+        )
         execution = self.backend.run(command, self.cancelled)
         if execution.killed:
             raise ExecutionCancelled

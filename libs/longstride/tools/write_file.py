@@ -32,7 +32,7 @@ class WriteFile(Tool[WriteFileArguments]):
         """Write it; a full workspace is the agent's limit, a full host is nobody's fault here and raises."""
         data = arguments.content.encode()
         try:
-            size = bench.workspace.files.write(arguments.path, data, append=arguments.append)
+            size = bench.workspace.files.write(bench.inside(arguments.path), data, append=arguments.append)
         except FileRefused as refused:
             return ToolResult("failed", str(refused).encode())
         except OSError as error:
