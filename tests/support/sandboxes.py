@@ -13,6 +13,7 @@ from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.check import Check
 from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import SandboxLimits
@@ -71,6 +72,7 @@ class Arena:
         checks: Sequence[Check] = (),
         limits: SandboxLimits = SMALL,
         cancelled: Cancellation = NEVER,
+        environment: Environment = Environment(),
         **arguments: object,
     ) -> ActionExecuted:
         """One action through the executor."""
@@ -82,6 +84,7 @@ class Arena:
             inputs=tuple(inputs),
             limits=limits,
             isolation="process",
+            environment=environment,
             checks=tuple(checks),
         )
         return self.executor.execute(command, task_id=task, session_id="session", cancelled=cancelled)

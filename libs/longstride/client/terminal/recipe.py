@@ -81,6 +81,10 @@ class Recipe:
         for instruction in found:
             if instruction.keyword == "WORKDIR":
                 workdir = workdir / expanded(instruction.value, self._scope).strip("\"'")
+            elif instruction.keyword in ("ARG", "ENV"):
+                {"ARG": self._arg, "ENV": self._env}[instruction.keyword](instruction)
+        self._arguments.clear()
+        self.variables.clear()
         return self.places.accepted(workdir) if len(workdir.parts) > 1 else workdir
 
     @property
@@ -124,13 +128,14 @@ class Recipe:
             return
         words = [word for word in instruction.words() if not word.startswith("--")]
         image = expanded(words[0] if words else "", self._scope)
-        if told := self._stand_in(image):
-            self._note(instruction, told)
-        else:
+        told = self._stand_in(image)
+        if told is None:
             self._refuse(instruction, NO_IMAGE)
+        elif told:
+            self._note(instruction, told)
 
     def _stand_in(self, image: str) -> str | None:
-        """How the host stands in for an image; ``None`` when it cannot."""
+        """How the host stands in for an image, empty when there is no difference; ``None`` when it cannot."""
         name, _, tag = image.rpartition("/")[2].partition(":")
         family = next((known for known in (*GENERAL, *LANGUAGES) if re.fullmatch(f"{known}(-[0-9.-]+)?", name)), None)
         if family is None:
@@ -143,7 +148,7 @@ class Recipe:
         if family == "python":
             wanted = (re.findall(r"\d+[.-]\d+", tag or name) or [""])[0].replace("-", ".")
             have = programs.python_version()
-            return f"this host's python3, {have}, stands in for it" if wanted != have else "this host's python3"
+            return f"this host's python3, {have}, stands in for it" if wanted != have else ""
         return f"this host's {program} stands in for it"
 
     def _arg(self, instruction: Instruction) -> None:

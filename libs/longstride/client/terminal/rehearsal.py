@@ -1,10 +1,8 @@
 """Running a terminal task without an agent, in real sandboxes on this machine: the gate for one's own tasks."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from longstride.client.errors import ClientError, UsageProblem
 from longstride.client.input_files import InputFiles
@@ -136,18 +134,16 @@ def rehearsals() -> Iterator[SandboxBackend]:
     Raises:
         ClientError: code cannot be isolated here.
     """
-    with tempfile.TemporaryDirectory(prefix="longstride-rehearsal-") as scratch:
-        Path(scratch).chmod(0o755)  # the sandbox's own ids reach their files through it
-        try:
-            backend = BubblewrapSandbox(Path(scratch))
-        except SandboxError as error:
-            raise ClientError(str(error)) from error
-        try:
-            yield backend
-        except SandboxError as error:
-            raise ClientError(str(error)) from error
-        finally:
-            backend.close()
+    try:
+        backend = BubblewrapSandbox()
+    except SandboxError as error:
+        raise ClientError(str(error)) from error
+    try:
+        yield backend
+    except SandboxError as error:
+        raise ClientError(str(error)) from error
+    finally:
+        backend.close()
 
 
 def _ending(execution: Execution) -> str:
