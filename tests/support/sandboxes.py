@@ -73,13 +73,14 @@ class Arena:
         limits: SandboxLimits = SMALL,
         cancelled: Cancellation = NEVER,
         environment: Environment = Environment(),
+        tools: Sequence[str] = (),
         **arguments: object,
     ) -> ActionExecuted:
         """One action through the executor."""
         command = ExecuteAction(
             step=1,
             action=Action.model_validate({"tool": tool, "arguments": arguments}),
-            tools=(),
+            tools=tuple(tools),
             workspace=workspace,
             inputs=tuple(inputs),
             limits=limits,

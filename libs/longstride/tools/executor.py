@@ -23,6 +23,7 @@ from longstride.storage.errors import StorageFull
 from longstride.tools.examiner import Examiner
 from longstride.tools.observation import clip, printable
 from longstride.tools.registry import AnyTool, Registry
+from longstride.tools.shelf import Shelf
 from longstride.tools.submit import SubmitArguments
 from longstride.tools.tool import Arguments, Bench, InvalidArguments, ToolResult
 
@@ -120,7 +121,7 @@ class Executor:
         except InvalidArguments as error:
             raise Refused("invalid", str(error)) from error
         self._backend.capabilities().require(command.isolation)
-        return Call(command, tool, arguments, session, self._bench(command, tool, task_id, cancelled))
+        return Call(command, tool, arguments, session, self._bench(command, tool, task_id, session, cancelled))
 
     def _permitted(self, command: ExecuteAction) -> AnyTool:
         name = command.action.tool
@@ -134,7 +135,9 @@ class Executor:
             raise Refused("denied", f"{name} is carried out by the planner, which did not")
         return tool
 
-    def _bench(self, command: ExecuteAction, tool: AnyTool, task_id: str, cancelled: Cancellation) -> Bench:
+    def _bench(
+        self, command: ExecuteAction, tool: AnyTool, task_id: str, session: str, cancelled: Cancellation
+    ) -> Bench:
         wall_s = min(command.limits.wall_s, tool.time_limit_s)
         return Bench(
             self._backend,
@@ -143,6 +146,7 @@ class Executor:
             command.isolation,
             cancelled,
             command.environment,
+            Shelf(self._artifacts, session),
         )
 
     def _carry_out(self, call: Call) -> ActionExecuted:
@@ -174,7 +178,7 @@ class Executor:
             raise Refused("invalid", f"not submitted: artifact {refused}") from refused
         if not name.isprintable():
             raise Refused("invalid", f"not submitted: artifact {name!r} has a name that cannot be shown; rename it")
-        return NamedArtifact(name=name, ref=self._artifacts.put(content.data, session=call.session, kind="output"))
+        return call.bench.shelf.put(name, content.data)
 
     def _settle(self, call: Call, result: ToolResult, judgement: Judgement) -> ActionExecuted:
         """Commit, then tell; a workspace that cannot be kept is told of instead."""
@@ -189,7 +193,7 @@ class Executor:
             observation=self._observe(text + note, call.session, result=result),
             workspace=workspace,
             checks=judgement.checks,
-            artifacts=judgement.artifacts,
+            artifacts=judgement.artifacts + result.artifacts,
             usage=result.usage + judgement.usage,
         )
 

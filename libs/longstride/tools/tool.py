@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
+from longstride.contracts.artifact import NamedArtifact
 from longstride.contracts.envelope import explain
 from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, ToolSpec, Usage
 from longstride.contracts.v1.environment import Environment
@@ -18,6 +19,7 @@ from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, San
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
+from longstride.tools.shelf import Shelf
 
 
 class InvalidArguments(ValueError):
@@ -42,6 +44,8 @@ class ToolResult:
     exit_code: int | None = None
     limit: str | None = None
     usage: Usage = field(default_factory=Usage)
+    artifacts: tuple[NamedArtifact, ...] = ()
+    """What it put into the task's session."""
 
 
 class Bench:
@@ -55,12 +59,14 @@ class Bench:
         isolation: Isolation = "process",
         cancelled: Cancellation = NEVER,
         environment: Environment = Environment(),
+        shelf: Shelf | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
         self.isolation = isolation
         self.cancelled = cancelled
         self.environment = environment
+        self._shelf = shelf
         self.opened: Workspace | None = None
         """``None`` until a tool touches the workspace; most of a step's cost is spared when none does."""
         self._open_workspace = open_workspace
@@ -72,6 +78,12 @@ class Bench:
             self.opened = self._open_workspace()
         return self.opened
 
+    @property
+    def shelf(self) -> Shelf:
+        """The task's session in the artifact store."""
+        assert self._shelf is not None, "an executor has an artifact store"
+        return self._shelf
+
     def inside(self, path: str) -> str:
         """A path through a link of the task's environment as the workspace's own: ``/app/a`` → ``/workspace/a``."""
         for link, target in sorted(self.environment.links.items(), reverse=True):
@@ -79,14 +91,17 @@ class Bench:
                 return target + path.removeprefix(link)
         return path
 
-    def run(self, *argv: str, wall_s: float | None = None) -> Execution:
+    def run(self, *argv: str, wall_s: float | None = None, output_bytes: int | None = None) -> Execution:
         """Run a command in a sandbox of its own, within the limits and ``wall_s``.
+
+        ``output_bytes``: keep more of the output than the task's limit, for a report that is read by the tool itself.
 
         Raises:
             ExecutionCancelled: it was killed from outside.
         """
         wall = min(self.limits.wall_s, wall_s or self.limits.wall_s)
-        limits = self.limits.model_copy(update={"wall_s": wall})
+        kept = max(self.limits.output_bytes, output_bytes or 0)
+        limits = self.limits.model_copy(update={"wall_s": wall, "output_bytes": kept})
         command = Command(
             argv,
             self.workspace.volume,
