@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from longstride.client.embedded_stack import EmbeddedStack
+from tests.support.terminal_folders import harbor
 
 ADD_UP = "import csv\nprint(sum(float(r['amount']) for r in csv.DictReader(open('{}'))))"
 LINES: list[dict[str, Any]] = [
@@ -112,6 +113,25 @@ def test_doctor_tries_a_database_and_leaves_nothing_behind(newcomer: Newcomer) -
     assert "can be made and started here" in seen["database"]["told"]
     assert "not running" in seen["stack"]["told"]
     assert sorted(newcomer.folder.iterdir()) == before
+
+
+def test_a_terminal_task_is_done_in_its_containers_paths_and_judged_by_its_tests(newcomer: Newcomer) -> None:
+    folder = harbor(newcomer.folder / "greet")
+    lines = [
+        {"tool": "shell", "arguments": {"command": "cp /app/data/words.txt /app/out.txt"}},
+        {"tool": "submit", "arguments": {"answer": "done"}},
+    ]
+    policy = ["--policy", newcomer.script("greet", lines)]
+    code, out, err = newcomer.longstride("run", "--terminal-task", str(folder), *policy)
+    assert code == 0, err
+    assert "FROM debian:12-slim: this host's /usr stands in for it" in err
+    assert "checks passed · answer done · reward 1.00" in out
+    idle = newcomer.script("idle", lines[1:])
+    code, out, _ = newcomer.longstride("run", "--terminal-task", str(folder), "--policy", idle, "--json")
+    end = json.loads(out.splitlines()[-1])
+    assert (code, end["outcome"]) == (1, "failed"), out
+    code, _, err = newcomer.longstride("run", "Do it.", "--terminal-task", str(folder))
+    assert (code, "INSTRUCTION and --terminal-task exclude each other" in err) == (2, True)
 
 
 def test_a_stack_that_is_killed_is_started_again_and_its_task_ends_once(newcomer: Newcomer) -> None:

@@ -14,6 +14,7 @@ from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.check import Check
 from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import SandboxLimits
@@ -88,17 +89,20 @@ class Arena:
         checks: Sequence[Check] = (),
         limits: SandboxLimits = SMALL,
         cancelled: Cancellation = NEVER,
+        environment: Environment = Environment(),
+        tools: Sequence[str] = (),
         **arguments: object,
     ) -> ActionExecuted:
         """One action through the executor."""
         command = ExecuteAction(
             step=1,
             action=Action.model_validate({"tool": tool, "arguments": arguments}),
-            tools=(),
+            tools=tuple(tools),
             workspace=workspace,
             inputs=tuple(inputs),
             limits=limits,
             isolation="process",
+            environment=environment,
             checks=tuple(checks),
         )
         return self.executor.execute(command, task_id=task, session_id="session", cancelled=cancelled)

@@ -1,5 +1,6 @@
 """The options of ``run`` and ``submit`` as a task."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,10 +9,12 @@ from typer.testing import CliRunner
 
 from longstride.client.cli.submission import Submission, takes_task
 from longstride.client.connect import Deployment
-from longstride.client.errors import UsageProblem
+from longstride.client.errors import ClientError, UsageProblem
 from longstride.client.settings import ClientSettings
 from longstride.contracts.v1.check import AnswerCheck, CommandCheck
 from longstride.contracts.v1.commands import SubmitTask
+from longstride.storage.memory import MemoryArtifacts
+from tests.support.terminal_folders import harbor
 
 
 class Recorder:
@@ -35,6 +38,8 @@ def submission(*arguments: str, stdin: str | None = None) -> Submission:
     app = typer.Typer()
     app.command()(command)
     result = CliRunner().invoke(app, list(arguments), input=stdin)
+    if isinstance(result.exception, ClientError):
+        raise result.exception
     assert result.exit_code == 0, result.output
     return caught[0]
 
@@ -116,3 +121,40 @@ def test_a_group_is_siblings_that_differ_in_their_seed_alone() -> None:
 def test_what_is_not_a_task_is_refused_before_anything_is_read(arguments: list[str], told: str) -> None:
     with pytest.raises(UsageProblem, match=told):
         published(*arguments, "--input", "nowhere.csv")
+
+
+def test_a_terminal_task_gives_what_the_options_do_not(tmp_path: Path) -> None:
+    folder = harbor(tmp_path / "greet")
+    deployment = Deployment(ClientSettings(), lambda _: None)
+    recorder = deployment.__dict__["client"] = Recorder()
+    artifacts = deployment.__dict__["artifacts"] = MemoryArtifacts()
+    submission("--terminal-task", str(folder), "--steps", "7", "--memory", "256", "--step-timeout", "9").publish(
+        deployment
+    )
+    ((task, _, _),) = recorder.published
+    assert task.instruction == "Write hello to /app/out.txt."
+    assert [(file.path, file.text) for file in task.inputs] == [("data/words.txt", "hello\n")]
+    assert (task.limits.steps, task.limits.wall_clock_s, task.limits.step_timeout_s) == (7, 300, 9)
+    assert (task.sandbox.memory_mb, task.sandbox.disk_mb, task.sandbox.wall_s) == (256, 64, 9)
+    (check,) = task.checks
+    assert isinstance(check, CommandCheck)
+    hidden = {file.path: file for file in check.files}
+    assert hidden["test.sh"].text == (folder / "tests" / "test.sh").read_text()
+    verify = hidden["longstride_verify.py"].ref
+    assert verify is not None
+    assert b"reward.json" in artifacts.get(verify)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "say what to do: an INSTRUCTION, or --terminal-task DIR"),
+        (("Do it.", "--terminal-task", "x"), "INSTRUCTION and --terminal-task exclude each other"),
+        (("--terminal-task", "x", "--input", "a"), "--input and --terminal-task exclude each other"),
+        (("--terminal-task", "x", "--expect-number", "1"), "--expect-number and --terminal-task exclude each other"),
+        (("--terminal-task", "/nowhere/at/all"), "/nowhere/at/all is not a folder"),
+    ],
+)
+def test_a_folder_or_an_instruction(arguments: tuple[str, ...], why: str) -> None:
+    with pytest.raises(UsageProblem, match=why):
+        submission(*arguments)

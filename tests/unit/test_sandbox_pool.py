@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ class Recorded(MemorySandbox):
 
     def capabilities(self) -> Capabilities:
         plain = super().capabilities()
-        return Capabilities(plain.backend, plain.isolation, (), (), plain.prewarm, self.fixed_limits)
+        return replace(plain, fixed_limits=self.fixed_limits)
 
     def create(self, spec: Spec) -> MemoryCell:
         if self.broken.is_set():
@@ -174,6 +175,23 @@ def test_fixed_limits_have_shelves_of_their_own(tmp_path: Path) -> None:
         assert notes.sources == ["cold", "warm"]
         assert {spec.limits for _, spec, _ in backend.made} == {LIMITS, SandboxLimits()}
         eventually(lambda: pool.level == Level(ready=1, used=0, target=1))
+
+
+def test_what_shows_links_is_made_for_its_call(backend: Recorded) -> None:
+    notes = Notes()
+    with pool_above(backend, Bounds(floor=1), notes) as pool:
+        eventually(lambda: pool.level.ready == 1)
+        pool.create(Spec(LIMITS, links={"/app": "/workspace"})).destroy()
+        assert notes.sources == ["cold"], "what waits was made without them"
+        assert backend.made[-1][1].links == {"/app": "/workspace"}
+        eventually(lambda: pool.level.ready >= 1)
+        assert {tuple(spec.links) for _, spec, name in backend.made if name == "sandbox-pool"} == {()}
+
+
+def test_links_that_a_backend_cannot_show_are_refused(tmp_path: Path) -> None:
+    plain = MemorySandbox(tmp_path, {"hello": hello}).capabilities()
+    with pytest.raises(IsolationUnavailable, match="/app shown in its sandboxes, and the memory backend shows the"):
+        replace(plain, links=False).admit(Spec(LIMITS, links={"/app": "/workspace"}))
 
 
 def test_a_stronger_boundary_is_refused_before_anything_is_taken(backend: Recorded) -> None:

@@ -1,11 +1,15 @@
 """Tools as a policy sees them, and what their arguments must be."""
 
+from collections.abc import Callable
+
 import jsonschema
 import pytest
 
+from longstride.contracts.v1.action import ToolSpec
 from longstride.tools.registry import Registry, builtin_tools
 from longstride.tools.shell import Shell
-from longstride.tools.tool import InvalidArguments
+from longstride.tools.submit import Submit
+from longstride.tools.tool import Arguments, InvalidArguments
 
 TOOLS = builtin_tools()
 
@@ -64,6 +68,19 @@ CALLS = [
     ("delegate", {"tasks": [{"name": "a"}]}, False),
     ("recall", {"step": 3}, True),
     ("recall", {"step": True}, False),
+    ("edit_file", {"path": "a", "old": "b", "new": "c"}, True),
+    ("edit_file", {"path": "a", "diff": "@@ -1 +1 @@\n-b\n+c\n"}, True),
+    ("edit_file", {"old": "b", "new": "c"}, False),
+    ("edit_file", {"path": "a", "old": "b", "new": "c", "every": "yes"}, False),
+    ("run_tests", {}, True),
+    ("run_tests", {"framework": "pytest", "arguments": ["-k", "x"]}, True),
+    ("run_tests", {"framework": "command", "command": "make test", "report": "out.xml"}, True),
+    ("run_tests", {"framework": "nose"}, False),
+    ("run_tests", {"arguments": "-v"}, False),
+    ("artifact_put", {"path": "a"}, True),
+    ("artifact_put", {}, False),
+    ("artifact_get", {"key": "s/output/" + "0" * 64, "size": 0, "path": "a"}, True),
+    ("artifact_get", {"key": "k", "size": -1, "path": "a"}, False),
     ("noop", {}, True),
     ("noop", {"x": 1}, False),
 ]
@@ -94,6 +111,61 @@ def test_a_refusal_names_each_field_and_what_is_expected() -> None:
     assert "The command line, for bash." in text
 
 
+def a_tool(name: str = "fly", parameters: dict | None = None, description: str = "Fly.") -> Shell:
+    """One whose spec says what the test wants."""
+    tool = Shell()
+    spec = ToolSpec.model_construct(name=name, description=description, parameters=parameters or {"type": "object"})
+    tool.__dict__["spec"] = spec
+    return tool
+
+
+def _with(properties: dict, **more: object) -> Shell:
+    return a_tool(parameters={"type": "object", "properties": properties, **more})
+
+
 def test_every_executed_tool_can_be_repeated() -> None:
     """A step that is run again starts from the workspace before it, so nothing here is unsafe."""
-    assert {tool.idempotency for name in TOOLS.names if (tool := TOOLS.get(name))} == {"pure"}
+    classes = {name: tool.idempotency for name in TOOLS.names if (tool := TOOLS.get(name))}
+    assert {name for name, kind in classes.items() if kind != "pure"} == {"artifact_put"}
+    assert classes["artifact_put"] == "keyed"
+
+
+@pytest.mark.parametrize(
+    ("tool", "why"),
+    [
+        (a_tool(description=" "), "tool 'fly' has no description"),
+        (a_tool(parameters={"type": "string"}), "must be of type object, not 'string'"),
+        (a_tool(parameters={"properties": {}}), "must be of type object, not None"),
+        (_with({"a": {"type": "text"}}), r"arguments\.properties\.a\.type is 'text'; the types are array, boolean"),
+        (_with({"a": {"type": "array", "items": 3}}), r"arguments\.properties\.a\.items must be a schema, is 3"),
+        (_with({"a": {"enum": []}}), r"arguments\.properties\.a\.enum must be a list of values"),
+        (_with({"a": {"pattern": "("}}), r"arguments\.properties\.a\.pattern is no regular expression"),
+        (_with({"a": {"anyOf": {}}}), r"arguments\.properties\.a\.anyOf must be a list"),
+        (_with({"a": {"$ref": "#/$defs/B"}}), r"\$ref is '#/\$defs/B', and there is nothing at that place"),
+        (_with({"a": {}}, required=["b"]), "arguments.required names 'b', which is no property"),
+        (_with({"a": {"description": "x" * 20_000}}), "at most 16384 are shown to a policy"),
+    ],
+)
+def test_a_tool_that_cannot_be_shown_is_refused_with_a_sentence(tool: Shell, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Registry([Submit(), tool])
+
+
+def test_a_name_that_no_policy_can_call_is_refused() -> None:
+    class Shouting(Shell):
+        name = "SHELL me"
+
+    with pytest.raises(ValueError, match=r"tool 'SHELL me' cannot be registered: name: String should match"):
+        Registry([Shouting()])
+
+
+def test_arguments_without_a_schema_are_refused() -> None:
+    class Odd(Arguments):
+        what: Callable[[], int]
+
+    class Strange(Shell):
+        name = "strange"
+        arguments = Odd  # type: ignore[assignment]
+
+    with pytest.raises(ValueError, match="tool 'strange' has arguments without a JSON schema"):
+        Registry([Strange()])

@@ -38,7 +38,7 @@ class Desk:
     """A workspace of a few files on a watched memory file system, and what was read of it."""
 
     def __init__(self, scratch: Scratch, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.workspaces = Workspaces(MemoryArtifacts(), TmpfsVolumes(scratch, Identities()))
+        self.workspaces = Workspaces(MemoryArtifacts(), TmpfsVolumes(scratch, Identities().draw))
         self.hashed: list[str] = []
         self.walked = 0
         self.ref: ArtifactRef | None = None
@@ -82,6 +82,7 @@ def scratch() -> Iterator[Scratch]:
         pytest.skip("only root mounts")
     folder = Path(mkdtemp(prefix="longstride-test-"))  # pytest's own lets nobody else in
     made = Scratch(folder)
+    (made.path / "volumes").mkdir()
     yield made
     made.close()
     shutil.rmtree(folder)
@@ -239,7 +240,7 @@ def test_a_limit_holds_for_what_is_new(desk: Desk) -> None:
 
 
 def test_a_workspace_larger_than_the_cache_is_dropped_after_its_commit(scratch: Scratch) -> None:
-    workspaces = Workspaces(MemoryArtifacts(), TmpfsVolumes(scratch, Identities()), max_live_bytes=1000)
+    workspaces = Workspaces(MemoryArtifacts(), TmpfsVolumes(scratch, Identities().draw), max_live_bytes=1000)
     with workspaces.open("task", None, limits=LIMITS) as workspace:
         (workspace.volume.path / "f").write_bytes(bytes(2000))
         ref = workspace.commit("s")
@@ -280,7 +281,7 @@ def test_a_file_that_waits_in_a_socket_hides_nothing(desk: Desk) -> None:
 
 def test_more_than_the_kernel_keeps_is_as_good_as_nothing_known(scratch: Scratch) -> None:
     limits = SandboxLimits(disk_mb=8, files=20_000)
-    volumes = TmpfsVolumes(scratch, Identities())
+    volumes = TmpfsVolumes(scratch, Identities().draw)
     volume = volumes.create(limits)
     watch = WriteWatch(volume.path)
     kept = int(Path("/proc/sys/fs/fanotify/max_queued_events").read_text())
@@ -296,7 +297,7 @@ def test_more_than_the_kernel_keeps_is_as_good_as_nothing_known(scratch: Scratch
 
 
 def test_what_was_removed_counts_as_something(scratch: Scratch) -> None:
-    volumes = TmpfsVolumes(scratch, Identities())
+    volumes = TmpfsVolumes(scratch, Identities().draw)
     volume = volumes.create(LIMITS)
     watch = WriteWatch(volume.path)
     assert watch.touched() == frozenset()
@@ -308,7 +309,7 @@ def test_what_was_removed_counts_as_something(scratch: Scratch) -> None:
 
 
 def test_frozen_is_read_only_and_only_for_a_while(scratch: Scratch) -> None:
-    volumes = TmpfsVolumes(scratch, Identities())
+    volumes = TmpfsVolumes(scratch, Identities().draw)
     volume = volumes.create(LIMITS)
     with frozen(volume.path) as still:
         assert still

@@ -58,7 +58,7 @@ def _outsourced(decision: Decision, file: InputFile) -> InputFile:
     data = file.text.encode()
     ref = ref_for(data, session=decision.task.session_id, kind="input", media_type="text/plain")
     decision.effect(Store(ref, data))
-    return InputFile(path=file.path, ref=ref)
+    return InputFile(path=file.path, ref=ref, executable=file.executable)
 
 
 def _forked(source: Task, submit: SubmitTask) -> Forked:

@@ -199,7 +199,7 @@ def _observed(task: Task, event: e.ActionObserved) -> Task:
         submissions=task.submissions + (handed_in and bool(event.checks)),
         answer=str(task.action.arguments.get("answer", "")) if handed_in else task.answer,
         checks=event.checks or task.checks,
-        artifacts=event.artifacts or task.artifacts,
+        artifacts=tuple({a.name: a for a in (*task.artifacts, *event.artifacts)}.values()),
         context=task.context.digested(turn.digest),
     )
     return _tell(task, observation_text(event), event.step)

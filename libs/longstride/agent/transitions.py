@@ -122,6 +122,7 @@ def act(decision: Decision, action: Action) -> None:
         limits=call_limits(submit),
         isolation=submit.isolation,
         secrets=submit.secrets,
+        environment=submit.environment,
         checks=submit.checks if action.tool == "submit" else (),
         approvals=submit.approvals,
         approved=task.approved,

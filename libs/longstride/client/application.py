@@ -29,6 +29,7 @@ class Entry(NamedTuple):
 COMMANDS = (
     Entry("run", "run", "run", WORK, "Publish a task and follow it to its end."),
     Entry("submit", "run", "submit", WORK, "Publish a task and print its id."),
+    Entry("terminal-task", "terminal_task", "app", WORK, "Check tasks in the layout of Terminal-Bench and Harbor."),
     Entry("watch", "watch", "watch", WORK, "Follow running tasks, from their first step on."),
     Entry("tasks", "tasks", "tasks", SEE, "List tasks."),
     Entry("show", "show", "show_task", SEE, "A task's steps, budget, artifacts and trace id."),

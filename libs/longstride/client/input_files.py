@@ -1,5 +1,7 @@
 """Files of this machine as inputs of a task: small text inside the message, anything else in the artifact store."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,16 @@ MESSAGE_BYTES = 32 * 1024
 MEBIBYTE = 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine, and where the task has it."""
+
+    source: Path
+    path: str
+    """Relative to the workspace, or to a check's own folder."""
+    executable: bool = False
+
+
 class InputFiles:
     """Reads and, where needed, uploads."""
 
@@ -31,25 +43,33 @@ class InputFiles:
         Raises:
             UsageProblem: a file that is missing, no file, unreadable or too large, or two that cannot both be there.
         """
-        pairs = [_split(argument) for argument in arguments]
-        total = sum(_size(source) for source, _ in pairs)
+        return self.laid([_split(argument) for argument in arguments])
+
+    def laid(self, files: Sequence[LocalFile]) -> tuple[InputFile, ...]:
+        """Files that are known to be files, each at its place.
+
+        Raises:
+            UsageProblem: as ``of``.
+        """
+        total = sum(_size(file.source) for file in files)
         if total > self._most:
             raise UsageProblem(
                 f"the inputs are {total / MEBIBYTE:.1f} MiB together; a workspace holds {self._most // MEBIBYTE} MiB"
                 " (--disk MB gives it more)"
             )
-        if why := clash([_checked(path, text="").path for _, path in pairs]):
+        if why := clash([_checked(file.path, text="").path for file in files]):
             raise UsageProblem(f"inputs: {why}; name another place: FILE:path")
-        return tuple(self._input(source, path) for source, path in pairs)
+        return tuple(map(self._input, files))
 
-    def _input(self, source: Path, path: str) -> InputFile:
+    def _input(self, file: LocalFile) -> InputFile:
+        source, path = file.source, file.path
         try:
             data = source.read_bytes()
         except OSError as error:
             raise UsageProblem(f"input {str(source)!r} cannot be read: {error.strerror}") from error
         text = _text(data)
         if text is not None and len(data) <= (MESSAGE_BYTES if self._artifacts is None else INLINE_BYTES):
-            return _checked(path, text=text)
+            return _checked(path, text=text, executable=file.executable)
         if self._artifacts is None:
             what = f"is {len(data):,} bytes" if text is not None else "is binary"
             raise UsageProblem(
@@ -57,7 +77,8 @@ class InputFiles:
                 " _SECRET_KEY and _BUCKET"
             )
         media_type = "application/octet-stream" if text is None else "text/plain"
-        return _checked(path, ref=self._uploaded(self._artifacts, data, media_type))
+        ref = self._uploaded(self._artifacts, data, media_type)
+        return _checked(path, ref=ref, executable=file.executable)
 
     def _uploaded(self, artifacts: "ArtifactStore", data: bytes, media_type: str) -> ArtifactRef:
         from longstride.client.failures import translated
@@ -69,12 +90,12 @@ class InputFiles:
             raise UsageProblem(str(error)) from error
 
 
-def _split(argument: str) -> tuple[Path, str]:
+def _split(argument: str) -> LocalFile:
     whole = Path(argument)
     name, colon, place = argument.rpartition(":")
     if not colon or _exists(whole):
-        return whole, whole.name
-    return Path(name), place
+        return LocalFile(whole, whole.name)
+    return LocalFile(Path(name), place)
 
 
 def _exists(path: Path) -> bool:

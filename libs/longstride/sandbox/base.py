@@ -89,6 +89,8 @@ class Command:
     """Added to a minimal environment; nothing of the host's is passed on."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Laid read-only under ``SUPPORT`` for this command alone: relative path → content."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """Symbolic links outside the workspace, path → target; see ``contracts.v1.environment``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class Spec:
     isolation: Isolation = "process"
     workspace: Volume | None = None
     """The one that will be ``put``; ``None``: not known yet, which ``Capabilities.prewarm`` allows."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """As in ``Command``; given only where ``Capabilities.links`` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,8 @@ class Capabilities:
     """Sentences: what is not held here, and what would change that."""
     prewarm: bool = False
     """Whether a sandbox can be made before its workspace is known."""
+    links: bool = False
+    """Whether its sandboxes can show links outside the workspace."""
     fixed_limits: bool = False
     """Whether a sandbox keeps the limits it was made with; else those of the command are set when it starts."""
 
@@ -155,6 +161,19 @@ class Capabilities:
             raise IsolationUnavailable(
                 f"the task needs {isolation} isolation, and the {self.backend} backend gives {given}: "
                 f"submit it with another isolation, or to an executor whose backend gives {isolation}"
+            )
+
+    def admit(self, spec: Spec) -> None:
+        """Refuse what this backend cannot make.
+
+        Raises:
+            IsolationUnavailable: with a sentence.
+        """
+        self.require(spec.isolation)
+        if spec.links and not self.links:
+            raise IsolationUnavailable(
+                f"the task wants {', '.join(spec.links)} shown in its sandboxes, and the {self.backend} backend shows the "
+                "workspace alone: submit it to an executor whose backend is bubblewrap"
             )
 
 
@@ -259,7 +278,7 @@ class SandboxBackend(Protocol):
 
 def run_once(create: Callable[[Spec], Sandbox], command: Command, cancelled: Cancellation = NEVER) -> Execution:
     """Create, put, exec, collect, destroy."""
-    sandbox = create(Spec(command.limits, command.isolation, command.workspace))
+    sandbox = create(Spec(command.limits, command.isolation, command.workspace, command.links))
     try:
         sandbox.put(command.workspace)
         execution = sandbox.exec(command, cancelled)

@@ -50,6 +50,7 @@ class BubblewrapSandbox(HostedBackend):
             *(word for name, value in environment.items() for word in ("--setenv", name, value)),
             *self._system,
             *scratch,
+            *(word for link, target in site.links.items() for word in ("--symlink", target, link)),
             *own_files(site.workspace, site.folder.support),
         ]
 

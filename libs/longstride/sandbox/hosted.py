@@ -4,7 +4,7 @@ import contextlib
 import errno
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,6 +54,7 @@ class Site:
     workspace: Path
     """What is shown as its workspace: one, or a place where one can be attached."""
     limits: SandboxLimits
+    links: Mapping[str, str]
 
 
 class HostedBackend(ABC):
@@ -116,7 +117,7 @@ class HostedBackend(ABC):
 
     def create(self, spec: Spec) -> HostedCell:
         """Everything around it, and a shell inside that waits."""
-        self._capabilities.require(spec.isolation)
+        self._capabilities.admit(spec)
         bound = None if self._prewarm else spec.workspace
         assert self._prewarm or bound, "capabilities() says that a sandbox is made for its workspace here"
         owner = self._owner(bound)
@@ -124,7 +125,7 @@ class HostedBackend(ABC):
             mounted, limits = self._bounded, spec.limits
             folder = stack.enter_context(run_folder(self._scratch, mounted=mounted, owner=owner, limits=limits))
             group = stack.enter_context(self._group())
-            site = Site(owner, folder, group, bound.path if bound else folder.workspace, limits)
+            site = Site(owner, folder, group, bound.path if bound else folder.workspace, limits, spec.links)
             jailer = self._launch(site)
             stack.callback(jailer.end, group)
             jailer.wait_until_ready()

@@ -50,6 +50,7 @@ class Process:
     env: Mapping[str, str]
     files: Mapping[str, bytes]
     limits: SandboxLimits
+    links: Mapping[str, str] = field(default_factory=dict)
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
     _cancelled: Cancellation = NEVER
@@ -132,6 +133,7 @@ class MemoryCell:
             command.env,
             command.files,
             command.limits,
+            command.links,
             _cancelled=cancelled,
             _clock=self._clock,
         )
@@ -219,11 +221,11 @@ class MemorySandbox:
     def capabilities(self) -> Capabilities:
         """Nothing is enforced."""
         missing = ("nothing is isolated: this backend is for tests",)
-        return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm)
+        return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm, links=True)
 
     def create(self, spec: Spec) -> MemoryCell:
         """Nothing but the object."""
-        self.capabilities().require(spec.isolation)
+        self.capabilities().admit(spec)
         assert self._prewarm or spec.workspace, "capabilities() says that a sandbox is made for its workspace here"
         return MemoryCell(self._programs, self._volumes, None if self._prewarm else spec.workspace)
 

@@ -128,7 +128,7 @@ class Pool:
 
     def create(self, spec: Spec) -> "PooledSandbox":
         """One that waits, else a new one; in either case the pool makes another for the next call."""
-        self._capabilities.require(spec.isolation)
+        self._capabilities.admit(spec)
         started = time.monotonic()
         shelf, sandbox = self._take(spec)
         try:
@@ -167,7 +167,8 @@ class Pool:
             shelf.demand.took()
             while shelf.ready and not shelf.ready[0].alive:
                 dead.append(shelf.ready.popleft())
-            sandbox = shelf.ready.popleft() if shelf.ready else None
+            # Nobody knew of the links when the ones that wait were made.
+            sandbox = shelf.ready.popleft() if shelf.ready and not spec.links else None
             self._tell()
         for broken in dead:
             logger.warning("a waiting sandbox had died")

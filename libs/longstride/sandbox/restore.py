@@ -7,6 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import PurePosixPath
 
 from longstride.contracts.v1.input_file import InputFile
@@ -109,11 +110,9 @@ def lay_inputs(
         _own(volume, folder)
     for file in inputs:
         data = _fetched(file, fetch)
-        _make_input(
-            file.path,
-            lambda path, data=data: _write(path, data, 0o644, INPUT_TIME_NS, volume.owner),  # type: ignore[misc]
-            volume,
-        )
+        mode = 0o755 if file.executable else 0o644
+        write = partial(_write, data=data, mode=mode, mtime_ns=INPUT_TIME_NS, owner=volume.owner)
+        _make_input(file.path, write, volume)
 
 
 def _check_sizes(inputs: Iterable[InputFile], limits: SandboxLimits) -> None:

@@ -96,8 +96,9 @@ class Examiner:
                 copy.volume,
                 limits,
                 self.bench.isolation,
-                env={"LONGSTRIDE_CHECKS": CHECKS, "LONGSTRIDE_ANSWER": ANSWER},
+                env={**self.bench.environment.variables, "LONGSTRIDE_CHECKS": CHECKS, "LONGSTRIDE_ANSWER": ANSWER},
                 files={**mounted(self.bench.secrets), **files, "answer": self.answer.encode()},
+                links=self.bench.environment.links,
             )
             execution = self.bench.backend.run(command, self.bench.cancelled)
         if execution.killed:

@@ -25,6 +25,7 @@ from longstride.storage.errors import StorageFull
 from longstride.tools.examiner import Examiner
 from longstride.tools.observation import clip, printable
 from longstride.tools.registry import AnyTool, Registry
+from longstride.tools.shelf import Shelf
 from longstride.tools.submit import SubmitArguments
 from longstride.tools.tool import Arguments, Bench, InvalidArguments, ToolResult
 
@@ -139,7 +140,8 @@ class Executor:
         except InvalidArguments as error:
             raise Refused("invalid", str(error)) from error
         self._backend.capabilities().require(command.isolation)
-        return Call(command, tool, arguments, session, self._bench(command, tool, task_id, cancelled, secrets))
+        bench = self._bench(command, tool, task_id, session, cancelled, secrets)
+        return Call(command, tool, arguments, session, bench)
 
     def _permitted(self, command: ExecuteAction) -> AnyTool:
         name = command.action.tool
@@ -158,6 +160,7 @@ class Executor:
         command: ExecuteAction,
         tool: AnyTool,
         task_id: str,
+        session: str,
         cancelled: Cancellation,
         secrets: Mapping[str, bytes],
     ) -> Bench:
@@ -169,6 +172,8 @@ class Executor:
             command.isolation,
             cancelled,
             secrets,
+            command.environment,
+            Shelf(self._artifacts, session),
         )
 
     def _carry_out(self, call: Call) -> ActionExecuted:
@@ -194,13 +199,13 @@ class Executor:
 
     def _hand_in(self, call: Call, path: str) -> NamedArtifact:
         try:
-            name = relative(path)
+            name = relative(call.bench.inside(path))
             content = call.bench.workspace.files.read(name, call.bench.limits.disk_mb * MEBIBYTE)
         except FileRefused as refused:
             raise Refused("invalid", f"not submitted: artifact {refused}") from refused
         if not name.isprintable():
             raise Refused("invalid", f"not submitted: artifact {name!r} has a name that cannot be shown; rename it")
-        return NamedArtifact(name=name, ref=self._artifacts.put(content.data, session=call.session, kind="output"))
+        return call.bench.shelf.put(name, content.data)
 
     def _settle(self, call: Call, result: ToolResult, judgement: Judgement) -> ActionExecuted:
         """Commit, then tell; a workspace that cannot be kept is told of instead."""
@@ -219,7 +224,7 @@ class Executor:
             ),
             workspace=workspace,
             checks=tuple(redact_check(check, call.command.redactions) for check in judgement.checks),
-            artifacts=judgement.artifacts,
+            artifacts=judgement.artifacts + result.artifacts,
             usage=result.usage + judgement.usage,
         )
 

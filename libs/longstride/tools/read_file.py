@@ -36,7 +36,7 @@ class ReadFile(Tool[ReadFileArguments]):
     def run(self, arguments: ReadFileArguments, bench: Bench) -> ToolResult:
         """The lines asked for, and where to go on when they are not all."""
         try:
-            content = bench.workspace.files.read(arguments.path, MAX_READ)
+            content = bench.workspace.files.read(bench.inside(arguments.path), MAX_READ)
         except FileRefused as refused:
             return ToolResult("failed", str(refused).encode())
         if b"\0" in content.data[:8192]:

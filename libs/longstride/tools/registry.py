@@ -3,14 +3,23 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+from pydantic.errors import PydanticUserError
+
+from longstride.contracts.envelope import explain
 from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import ToolSpec
 from longstride.contracts.v1.commands import ExecuteAction
+from longstride.tools.artifact_get import ArtifactGet
+from longstride.tools.artifact_put import ArtifactPut
 from longstride.tools.delegate import Delegate
+from longstride.tools.edit_file import EditFile
 from longstride.tools.noop import Noop
 from longstride.tools.python import Python
 from longstride.tools.read_file import ReadFile
 from longstride.tools.recall import Recall
+from longstride.tools.run_tests import RunTests
+from longstride.tools.schema import objection
 from longstride.tools.search_files import SearchFiles
 from longstride.tools.shell import Shell
 from longstride.tools.submit import Submit
@@ -26,13 +35,16 @@ class Registry:
     def __init__(self, tools: Iterable[AnyTool]) -> None:
         """
         Raises:
-            ValueError: two tools have the same name.
+            ValueError: two tools have the same name, or one cannot be shown to a policy; the sentence says which and why.
         """
         self._tools: dict[str, AnyTool] = {}
         for tool in tools:
-            if tool.name in self._tools:
-                raise ValueError(f"two tools are named {tool.name!r}: rename one")
-            self._tools[tool.name] = tool
+            spec = _shown(tool)
+            if spec.name in self._tools:
+                raise ValueError(f"two tools are named {spec.name!r}: rename one")
+            if why := objection(spec):
+                raise ValueError(why)
+            self._tools[spec.name] = tool
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,7 +83,18 @@ class Registry:
         return tool is not None and tool.idempotency == "unsafe"
 
 
+def _shown(tool: AnyTool) -> ToolSpec:
+    """A tool's spec, which pydantic may refuse to make: a name of other characters, arguments without a schema."""
+    try:
+        return tool.spec
+    except ValidationError as error:
+        raise ValueError(f"tool {tool.name!r} cannot be registered: {explain(error)}") from error
+    except PydanticUserError as error:
+        raise ValueError(f"tool {tool.name!r} has arguments without a JSON schema: {error}") from error
+
+
 def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
-    return Registry((*executed, Delegate(), Recall()))
+    on_request = (EditFile(), RunTests(), ArtifactPut(), ArtifactGet())
+    return Registry((*executed, Delegate(), Recall(), *on_request))

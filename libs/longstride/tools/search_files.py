@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from longstride.sandbox.base import WORKSPACE
 from longstride.sandbox.files import FileRefused, relative
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult, of_execution
 
@@ -43,7 +44,8 @@ class SearchFiles(Tool[SearchFilesArguments]):
     def run(self, arguments: SearchFilesArguments, bench: Bench) -> ToolResult:
         """Search; nothing found is a good answer, too."""
         try:
-            below = relative(arguments.path) if arguments.path not in ("", ".", "./") else ""
+            path = bench.inside(arguments.path)
+            below = relative(path) if path not in ("", ".", "./", WORKSPACE) else ""
         except FileRefused as refused:
             return ToolResult("failed", str(refused).encode())
         kind = "-E" if arguments.regex else "-F"

@@ -10,14 +10,17 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
+from longstride.contracts.artifact import NamedArtifact
 from longstride.contracts.envelope import explain
 from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, ToolSpec, Usage
+from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
+from longstride.tools.shelf import Shelf
 
 
 class InvalidArguments(ValueError):
@@ -42,6 +45,8 @@ class ToolResult:
     exit_code: int | None = None
     limit: str | None = None
     usage: Usage = field(default_factory=Usage)
+    artifacts: tuple[NamedArtifact, ...] = ()
+    """What it put into the task's session."""
 
 
 class Bench:
@@ -55,12 +60,16 @@ class Bench:
         isolation: Isolation = "process",
         cancelled: Cancellation = NEVER,
         secrets: Mapping[str, bytes] = NO_SECRETS,
+        environment: Environment = Environment(),
+        shelf: Shelf | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
         self.isolation = isolation
         self.cancelled = cancelled
         self.secrets = secrets
+        self.environment = environment
+        self._shelf = shelf
         self.opened: Workspace | None = None
         """``None`` until a tool touches the workspace; most of a step's cost is spared when none does."""
         self._open_workspace = open_workspace
@@ -72,15 +81,39 @@ class Bench:
             self.opened = self._open_workspace()
         return self.opened
 
-    def run(self, *argv: str, wall_s: float | None = None) -> Execution:
+    @property
+    def shelf(self) -> Shelf:
+        """The task's session in the artifact store."""
+        assert self._shelf is not None, "an executor has an artifact store"
+        return self._shelf
+
+    def inside(self, path: str) -> str:
+        """A path through a link of the task's environment as the workspace's own: ``/app/a`` → ``/workspace/a``."""
+        for link, target in sorted(self.environment.links.items(), reverse=True):
+            if path == link or path.startswith(f"{link}/"):
+                return target + path.removeprefix(link)
+        return path
+
+    def run(self, *argv: str, wall_s: float | None = None, output_bytes: int | None = None) -> Execution:
         """Run a command in a sandbox of its own, within the limits and ``wall_s``.
+
+        ``output_bytes``: keep more of the output than the task's limit, for a report that is read by the tool itself.
 
         Raises:
             ExecutionCancelled: it was killed from outside.
         """
         wall = min(self.limits.wall_s, wall_s or self.limits.wall_s)
-        limits = self.limits.model_copy(update={"wall_s": wall})
-        command = Command(argv, self.workspace.volume, limits, self.isolation, files=mounted(self.secrets))
+        kept = max(self.limits.output_bytes, output_bytes or 0)
+        limits = self.limits.model_copy(update={"wall_s": wall, "output_bytes": kept})
+        command = Command(
+            argv,
+            self.workspace.volume,
+            limits,
+            self.isolation,
+            env=self.environment.variables,
+            files=mounted(self.secrets),
+            links=self.environment.links,
+        )
         execution = self.backend.run(command, self.cancelled)
         if execution.killed:
             raise ExecutionCancelled

@@ -29,15 +29,19 @@ class WriteFile(Tool[WriteFileArguments]):
     time_limit_s = 30.0
 
     def run(self, arguments: WriteFileArguments, bench: Bench) -> ToolResult:
-        """Write it; a full workspace is the agent's limit, a full host is nobody's fault here and raises."""
-        data = arguments.content.encode()
-        try:
-            size = bench.workspace.files.write(arguments.path, data, append=arguments.append)
-        except FileRefused as refused:
-            return ToolResult("failed", str(refused).encode())
-        except OSError as error:
-            if error.errno != errno.ENOSPC or not bench.workspace.volume.bounded:
-                raise
-            limit = bench.backend.volumes.exhausted(bench.workspace.volume, bench.limits)
-            return ToolResult("limit", b"the workspace is full", limit=limit or f"disk_mb={bench.limits.disk_mb}")
-        return ToolResult("ok", f"{arguments.path} holds {size} bytes".encode())
+        """Write it."""
+        return written(bench, arguments.path, arguments.content.encode(), append=arguments.append)
+
+
+def written(bench: Bench, path: str, data: bytes, *, append: bool = False) -> ToolResult:
+    """A file after its bytes were written; a full workspace is the agent's limit, a full host is nobody's fault here and raises."""
+    try:
+        size = bench.workspace.files.write(bench.inside(path), data, append=append)
+    except FileRefused as refused:
+        return ToolResult("failed", str(refused).encode())
+    except OSError as error:
+        if error.errno != errno.ENOSPC or not bench.workspace.volume.bounded:
+            raise
+        limit = bench.backend.volumes.exhausted(bench.workspace.volume, bench.limits)
+        return ToolResult("limit", b"the workspace is full", limit=limit or f"disk_mb={bench.limits.disk_mb}")
+    return ToolResult("ok", f"{path} holds {size} bytes".encode())

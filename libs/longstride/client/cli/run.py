@@ -27,6 +27,8 @@ def run(submission: Submission) -> None:
       longstride run "Make the tests pass." -i app.py -i test_app.py --check "python3 -m unittest" --steps 20
 
       longstride run "Summarise notes.txt in one line." -i notes.txt --policy remote:http://localhost:8000/v1 --json
+
+      longstride run --terminal-task examples/terminal/log-triage --policy remote:http://localhost:8000/v1
     """
     with connect(say) as deployment:
         handles = submission.publish(deployment)

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -19,6 +20,10 @@ from longstride.contracts.envelope import MessageError, explain
 from longstride.contracts.ids import new_id
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.limits import SandboxLimits
+
+if TYPE_CHECKING:
+    from longstride.client.terminal.task import TerminalTask
+    from longstride.storage.artifacts import ArtifactStore
 
 WORK, LIMITS, POLICY, PLACE = "What to do", "Limits", "Who thinks", "Where it belongs"
 GROUP_TEMPERATURE = 1.0
@@ -41,6 +46,8 @@ class Submission:
     session: str
     group: int
     json: bool
+    terminal: "TerminalTask | None" = None
+    """The folder that the instruction, the files and the check come from."""
 
     def publish(self, deployment: Deployment) -> list[TaskHandle]:
         """Read and upload the inputs, then publish: one task, or ``group`` siblings.
@@ -49,10 +56,21 @@ class Submission:
             UsageProblem: the task is not sound.
             ClientError: it cannot be published.
         """
+        sealed(self._task(), session_id=self.session, tenant=self.tenant)  # refused before anything is uploaded
+        uploads = bool(self.inputs or self.terminal)
+        files = self._files(deployment.artifacts if uploads else None)
+        return [self._publish(deployment, self._task(**files, **changes)) for changes in self._siblings()]
+
+    def _files(self, artifacts: "ArtifactStore | None") -> dict[str, Any]:
+        """What is laid out: the inputs, and a folder's check with its hidden files."""
         disk_mb = self.fields["sandbox"].get("disk_mb", SandboxLimits().disk_mb)
-        sealed(self._task(()), session_id=self.session, tenant=self.tenant)  # refused before anything is uploaded
-        files = InputFiles(deployment.artifacts if self.inputs else None, self.session, disk_mb).of(self.inputs)
-        return [self._publish(deployment, self._task(files, **changes)) for changes in self._siblings()]
+        files = InputFiles(artifacts, self.session, disk_mb)
+        if self.terminal is None:
+            return {"inputs": files.of(self.inputs)}
+        return {
+            "inputs": files.laid(self.terminal.files),
+            "checks": (self.terminal.check(files.laid(self.terminal.hidden)),),
+        }
 
     def _siblings(self) -> list[dict[str, Any]]:
         if self.group == 1:
@@ -68,10 +86,9 @@ class Submission:
             for index in range(self.group)
         ]
 
-    def _task(self, inputs: tuple[Any, ...], **changes: Any) -> SubmitTask:
-        fields = {"instruction": self.instruction, **self.fields, "inputs": inputs, **changes}
+    def _task(self, **changes: Any) -> SubmitTask:
         try:
-            task = SubmitTask.model_validate(fields)
+            task = SubmitTask.model_validate({"instruction": self.instruction, **self.fields, **changes})
         except ValidationError as error:
             raise UsageProblem(f"not a task: {explain(error)}") from error
         require_sound(task)
@@ -86,8 +103,9 @@ class Submission:
 
 def _described(
     instruction: Annotated[
-        str, typer.Argument(metavar="INSTRUCTION", help="What to do, in words; - reads it from stdin.")
-    ],
+        str | None,
+        typer.Argument(metavar="INSTRUCTION", help="What to do, in words; - reads it from stdin.", show_default=False),
+    ] = None,
     input: Annotated[
         list[str] | None,
         _opt(
@@ -113,6 +131,15 @@ def _described(
     ] = None,
     expect_number: Annotated[
         float | None, _opt("--expect-number", panel=WORK, metavar="N", help="The answer must be this number.")
+    ] = None,
+    terminal_task: Annotated[
+        Path | None,
+        _opt(
+            "--terminal-task",
+            panel=WORK,
+            metavar="DIR",
+            help="A folder in the layout of Terminal-Bench or Harbor, instead of INSTRUCTION, --input and checks.",
+        ),
     ] = None,
     tool: Annotated[
         list[str] | None, _opt("--tool", panel=WORK, metavar="NAME", help="Allow this tool alone. Repeat for more.")
@@ -205,8 +232,45 @@ def _described(
         "idempotency_key": key,
         "concurrency_key": concurrency_key,
     }
+    session = session or new_id("session")
+    if terminal_task is not None:
+        _refuse_beside_a_folder(
+            INSTRUCTION=instruction, input=input, check=check, expect=expect, expect_number=expect_number
+        )
+        return _of_folder(terminal_task, fields, tenant, session, group, json)
+    if instruction is None:
+        raise UsageProblem("say what to do: an INSTRUCTION, or --terminal-task DIR")
     told = _standard_input() if instruction == "-" else instruction
-    return Submission(told, input or [], fields, tenant, session or new_id("session"), group, json)
+    return Submission(told, input or [], fields, tenant, session, group, json)
+
+
+def _refuse_beside_a_folder(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            option = name if name.isupper() else f"--{name.replace('_', '-')}"
+            raise UsageProblem(f"{option} and --terminal-task exclude each other: the folder says it")
+
+
+def _of_folder(folder: Path, fields: dict[str, Any], tenant: str, session: str, group: int, json: bool) -> Submission:
+    """The folder's task; limits that were given as options win over its own."""
+    from longstride.client.screen.console import say
+    from longstride.client.terminal.importer import read
+
+    task = read(folder)
+    for note in task.notes:
+        say(note)
+    merged = {
+        **fields,
+        **task.fields,
+        "limits": {**task.fields["limits"], **fields["limits"]},
+        "sandbox": {**task.fields["sandbox"], **fields["sandbox"], **_longer(fields["limits"])},
+    }
+    return Submission(task.instruction, [], merged, tenant, session, group, json, task)
+
+
+def _longer(limits: dict[str, Any]) -> dict[str, Any]:
+    """``--step-timeout`` is the whole of a call's time, where the folder's own would hold it down."""
+    return {"wall_s": limits["step_timeout_s"]} if "step_timeout_s" in limits else {}
 
 
 def takes_task(command: Callable[[Submission], None]) -> Callable[..., None]:

@@ -9,6 +9,7 @@ from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import Action, ToolName
 from longstride.contracts.v1.check import Check
 from longstride.contracts.v1.context import ContextHead
+from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import Isolation, Limits, SandboxLimits
 from longstride.contracts.v1.tool_rules import Redaction
@@ -51,6 +52,8 @@ class SubmitTask(Contract):
     limits: Limits = Limits()
     sandbox: SandboxLimits = SandboxLimits()
     isolation: Isolation = "process"
+    environment: Environment = Environment()
+    """What its sandboxes show beside the workspace."""
     track: Track = "fast"
     policy: PolicyName | None = None
     """``None``: the deployment's default for the track."""
@@ -105,6 +108,7 @@ class ExecuteAction(Contract):
     isolation: Isolation
     secrets: tuple[SecretName, ...] = ()
     """Names; the values come from the executor's own side."""
+    environment: Environment = Environment()
     checks: tuple[Check, ...] = ()
     """Given with ``submit`` alone: run against the submission."""
     approvals: ApprovalRule = "never"

@@ -18,6 +18,8 @@ class InputFile(Contract):
     """The content, for small text files."""
     ref: ArtifactRef | None = None
     """The content, for anything else."""
+    executable: bool = False
+    """Whether it is a program, as its permission bits say."""
 
     @field_validator("path")
     @classmethod

@@ -1,0 +1,2 @@
+#!/bin/sh
+cp /solution/recurring.py /solution/intervals.py /app/schedule/

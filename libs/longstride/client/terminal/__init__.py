@@ -1,0 +1,1 @@
+"""Tasks in the folder layout of Terminal-Bench and Harbor."""

@@ -1,0 +1,79 @@
+"""The folder that a Dockerfile copies from."""
+
+import fnmatch
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+ALWAYS_LEFT_OUT = (".dockerignore", "Dockerfile", "docker-compose.yaml", "docker-compose.yml")
+
+
+class ContextProblem(ValueError):
+    """A source cannot be copied; the text says why."""
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """``environment/`` of a task, or what ``build: context:`` names."""
+
+    folder: Path
+    hidden: tuple[str, ...] = ()
+    """Paths that the agent must not see: the tests and the solution of a task whose context is its own folder."""
+
+    def find(self, source: str) -> list[Path]:
+        """The files and directories that a source names; it may be a pattern.
+
+        Raises:
+            ContextProblem: it names nothing, or something outside.
+        """
+        inside = source.strip("/") if source.startswith("/") else source
+        if ".." in PurePosixPath(inside).parts:
+            raise ContextProblem(f"{source} lies outside {self.folder}")
+        if inside in ("", ".", "./"):
+            return [self.folder]
+        found = sorted(self.folder.glob(inside.removeprefix("./").rstrip("/")))
+        if not found:
+            raise ContextProblem(f"there is no {source} in {self.folder}")
+        for path in found:
+            self._refuse_hidden(path)
+        return found
+
+    def below(self, directory: Path) -> list[Path]:
+        """All files below a directory that are not ignored.
+
+        Raises:
+            ContextProblem: a link or another thing that is no file, or a hidden file.
+        """
+        files = []
+        for path in sorted(directory.rglob("*")):
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                raise ContextProblem(f"{self._name(path)} is a link or no regular file: replace it by its content")
+            if path.is_file() and not self._ignored(path):
+                self._refuse_hidden(path)
+                files.append(path)
+        return files
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+    def _refuse_hidden(self, path: Path) -> None:
+        name = self._name(path)
+        if any(name == hidden or name.startswith(f"{hidden}/") for hidden in self.hidden):
+            raise ContextProblem(f"it would show the agent {name}: copy single files, or name it in .dockerignore")
+
+    def _ignored(self, path: Path) -> bool:
+        name = self._name(path)
+        if name in ALWAYS_LEFT_OUT:
+            return True
+        parents = [parent.as_posix() for parent in PurePosixPath(name).parents][:-1]
+        ignored = False
+        for pattern in self._patterns():
+            keep = pattern.startswith("!")
+            if any(fnmatch.fnmatchcase(candidate, pattern.lstrip("!")) for candidate in (name, *parents)):
+                ignored = not keep
+        return ignored
+
+    def _patterns(self) -> list[str]:
+        file = self.folder / ".dockerignore"
+        lines = file.read_text().splitlines() if file.is_file() else []
+        told = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        return [line.strip("/").removeprefix("**/").removeprefix("./") for line in told]

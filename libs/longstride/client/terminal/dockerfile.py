@@ -1,0 +1,90 @@
+"""A Dockerfile as a list of instructions, each with the line it starts on."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+VARIABLE = re.compile(r"\\\$|\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
+
+
+class DockerfileProblem(ValueError):
+    """The text is not a Dockerfile that can be read; it names the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """``COPY a b`` on line 3."""
+
+    line: int
+    keyword: str
+    """In capitals."""
+    value: str
+    """The rest, its continued lines joined."""
+
+    def __str__(self) -> str:
+        text = f"{self.keyword} {self.value}"
+        return text if len(text) <= 100 else text[:97] + "…"
+
+    def words(self) -> list[str]:
+        """The value's words; a JSON list is taken as one.
+
+        Raises:
+            DockerfileProblem: a quotation does not end.
+        """
+        if self.value.startswith("["):
+            try:
+                return [str(word) for word in json.loads(self.value)]
+            except ValueError:
+                pass  # a glob such as [ab].txt
+        try:
+            return shlex.split(self.value)
+        except ValueError as error:
+            raise DockerfileProblem(f"line {self.line}: {self}: {error}") from error
+
+
+def instructions(text: str) -> list[Instruction]:
+    """Read a Dockerfile.
+
+    Raises:
+        DockerfileProblem: a line is not an instruction, or one uses a here-document.
+    """
+    return [_instruction(line, joined) for line, joined in _joined(text)]
+
+
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """``$A``, ``${A}`` and ``${A:-default}`` by their values; what is unknown is empty, as with Docker."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found["braced"] or found["plain"]
+        return "$" if name is None else variables.get(name) or found["default"] or ""
+
+    return VARIABLE.sub(value, text)
+
+
+def _joined(text: str) -> Iterator[tuple[int, str]]:
+    """(first line's number, text) of each instruction; comments go, also between continued lines."""
+    parts: list[str] = []
+    start = 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        start = start if parts else number
+        parts.append(line.removesuffix("\\").strip())
+        if not line.endswith("\\"):
+            yield start, " ".join(parts)
+            parts = []
+    if parts:
+        yield start, " ".join(parts)
+
+
+def _instruction(line: int, text: str) -> Instruction:
+    keyword, _, value = text.partition(" ")
+    if not keyword.isalpha():
+        raise DockerfileProblem(f"line {line}: {text!r} is not an instruction of a Dockerfile")
+    found = Instruction(line, keyword.upper(), value.strip())
+    if found.keyword in ("RUN", "COPY", "ADD") and re.search(r"<<-?[\"']?\w", value):
+        raise DockerfileProblem(f"line {line}: {found}: here-documents are not read: put the text into a file")
+    return found

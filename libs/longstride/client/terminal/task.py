@@ -1,0 +1,67 @@
+"""A terminal task, understood: what it becomes when it is published."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from longstride.client.input_files import LocalFile
+from longstride.contracts.v1.check import CommandCheck
+from longstride.contracts.v1.input_file import InputFile
+from longstride.sandbox.base import SUPPORT
+from longstride.tools.examiner import CHECKS
+
+VERIFY = "longstride_verify.py"
+SOLUTION = f"{SUPPORT}/solution"
+LINKS = {"/tests": CHECKS, "/solution": SOLUTION, "/logs": "/tmp/logs"}
+"""What tests and solutions expect of a container, and where a sandbox has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalTask:
+    """One folder, of either layout."""
+
+    folder: Path
+    instruction: str
+    files: tuple[LocalFile, ...]
+    """Of the environment: the agent's workspace."""
+    tests: tuple[LocalFile, ...]
+    """Hidden; the paths are those below ``/tests``."""
+    test: str
+    """The one of them that runs the others."""
+    test_timeout_s: float
+    solution: tuple[LocalFile, ...]
+    """Of the oracle; empty when the folder has none."""
+    solve: str
+    """The one of them to run."""
+    fields: dict[str, Any]
+    """Of ``SubmitTask``: limits, sandbox, environment."""
+    solution_variables: dict[str, str] = field(default_factory=dict)
+    """For the oracle alone."""
+    test_variables: dict[str, str] = field(default_factory=dict)
+    """For the tests alone."""
+    notes: tuple[str, ...] = ()
+    """What is otherwise than in a container, and may not matter."""
+
+    @property
+    def name(self) -> str:
+        """The folder's own."""
+        return self.folder.resolve().name
+
+    def check(self, files: tuple[InputFile, ...]) -> CommandCheck:
+        """Its check. ``files``: ``hidden``, laid where the check can read them."""
+        variables = "".join(f"export {name}={_quoted(value)}; " for name, value in self.test_variables.items())
+        return CommandCheck(
+            name="tests",
+            run=f'{variables}exec python3 "$LONGSTRIDE_CHECKS/{VERIFY}" {_quoted(self.test)}',
+            files=files,
+            timeout_s=self.test_timeout_s,
+        )
+
+    @property
+    def hidden(self) -> tuple[LocalFile, ...]:
+        """The tests, and what runs them."""
+        return (*self.tests, LocalFile(Path(__file__).with_name("verify.py"), VERIFY))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -1,0 +1,138 @@
+"""Edits of text: what fits is done, what does not is refused with what is there instead."""
+
+import difflib
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from longstride.tools.edit_file import EditFile, EditFileArguments, EditRefused, edited
+from longstride.tools.nearest import nearest
+from longstride.tools.patching import DiffRefused, patched
+from longstride.tools.tool import InvalidArguments
+
+TEXT = "import os\n\n\ndef area(w, h):\n    return w * h\n\n\ndef edge(w, h):\n    return 2 * (w + h)\n"
+LINES = st.lists(st.sampled_from(["", "a", "b", "-- c", "++ d", " e", "@@ f", "\tg"]), max_size=30)
+
+
+def edit(text: str, **arguments: object) -> str:
+    return edited(text, EditFileArguments.model_validate({"path": "a.py", **arguments}))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "expected"),
+    [
+        ("one two\n", {"old": "two", "new": "2"}, "one 2\n"),
+        ("one one\n", {"old": "one", "new": "1", "every": True}, "1 1\n"),
+        ("a\nb\nc\n", {"old": "a\nb\n", "new": ""}, "c\n"),
+        ("a\r\nb\r\n", {"old": "a\nb", "new": "x\ny"}, "x\r\ny\r\n"),
+        ("a\r\nb\r\n", {"old": "a\r\n", "new": "x\n"}, "x\r\nb\r\n"),
+        ("a\r\nb\n", {"old": "b\n", "new": "x\n"}, "a\r\nx\n"),
+        ("\udcff a\n", {"old": "a", "new": "b"}, "\udcff b\n"),
+        ("a\r\nb\r\nc\r\n", {"diff": "@@ -2 +2 @@\n-b\n+x\n"}, "a\r\nx\r\nc\r\n"),
+    ],
+)
+def test_text_that_is_there_once_is_replaced(text: str, arguments: dict[str, object], expected: str) -> None:
+    assert edit(text, **arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"old": "return", "new": "yield"}, "old is in it 2 times, at lines 5, 9: give more of the text around it"),
+        (
+            {"old": "def area(w,h):", "new": "x"},
+            "old is not in it; lines 4 to 4 differ in white space alone:\n    4  def area(w, h):",
+        ),
+        (
+            {"old": "def area(w, d):\n    return w * d", "new": "x"},
+            "lines 4 to 5 are the most alike:\n    4  def area(w, h):\n    5      return w * h",
+        ),
+        ({"old": "0123456789", "new": "x"}, "nothing in it is much like it: read the file again"),
+    ],
+)
+def test_text_that_does_not_fit_is_refused_with_what_is_there(arguments: dict[str, object], why: str) -> None:
+    with pytest.raises(EditRefused) as caught:
+        edit(TEXT, **arguments)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"old": "a"},
+        {"new": "a"},
+        {"old": "a", "new": "a"},
+        {"old": "", "new": "a"},
+        {"old": "a", "new": "b", "diff": "@@ @@\n-a\n+b"},
+        {"diff": ""},
+    ],
+)
+def test_there_are_two_ways_to_say_an_edit(arguments: dict[str, object]) -> None:
+    with pytest.raises(InvalidArguments):
+        EditFile().parse({"path": "a.py", **arguments})
+
+
+@given(LINES, LINES, st.integers(0, 5))
+def test_a_diff_gives_what_it_was_made_from(old: list[str], new: list[str], context: int) -> None:
+    """``difflib`` makes the diff; files end in a newline."""
+    before, after = "".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new)
+    assume(before != after)
+    diff = "\n".join(difflib.unified_diff(old, new, "a/x", "b/x", lineterm="", n=context))
+    assert patched(before, diff) == after
+
+
+@pytest.mark.parametrize(
+    ("diff", "expected"),
+    [
+        (
+            "@@ -50,2 +50,2 @@\n def edge(w, h):\n-    return 2 * (w + h)\n+    return w + h\n",
+            TEXT.replace("2 * (w + h)", "w + h"),
+        ),
+        ("@@ @@\n-import os\n+import re\n", TEXT.replace("os", "re")),
+        (
+            "--- a/a.py\n+++ b/a.py\n@@ -1,9 +1,1 @@ class X\n import os\n+import re\n\n",
+            TEXT.replace("import os\n", "import os\nimport re\n", 1),
+        ),
+        (
+            "@@ -1 +0,0 @@\n-import os\n@@ -9 +8 @@\n-    return 2 * (w + h)\n+    return 0\n",
+            TEXT[10:].replace("2 * (w + h)", "0"),
+        ),
+    ],
+)
+def test_a_diff_goes_by_its_lines_rather_than_its_numbers(diff: str, expected: str) -> None:
+    assert patched(TEXT, diff) == expected
+
+
+def test_of_several_places_the_nearest_is_changed() -> None:
+    assert patched("x\na\nx\nb\nx\n", "@@ -5 +5 @@\n-x\n+y\n") == "x\na\nx\nb\ny\n"
+
+
+@pytest.mark.parametrize(
+    ("diff", "why"),
+    [
+        ("just words", "there is no hunk in the diff"),
+        (
+            "@@ -1 +1 @@\n-import sys\n+import re\n",
+            "hunk 1: the file has no such lines as its context and removed lines, the first being 'import sys'; lines 1 to 1",
+        ),
+        ("@@ -1 +1 @@\n import os\n", "hunk 1 changes nothing"),
+        ("@@ @@\n     return\n+    x\n", "hunk 1: the file has no such lines"),
+        ("@@ @@\n+x\n", "hunk 1 has no line to go by"),
+        ("@@ @@\n-\n+x\n", "hunk 1: its lines are there 4 times, from lines 2, 3, 6, 7: name the line"),
+        ("@@ -1 +1 @@\n*import os\n", "hunk 1: the line '*import os' starts with neither"),
+        ("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-import os\n+x\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-a\n+b\n", "several files"),
+    ],
+)
+def test_a_diff_that_does_not_fit_is_refused(diff: str, why: str) -> None:
+    with pytest.raises(DiffRefused) as caught:
+        patched(TEXT, diff)
+    assert why in str(caught.value)
+
+
+def test_the_most_alike_lines_of_a_long_text_are_found() -> None:
+    text = "".join(f"value_{n} = compute({n})\n" for n in range(3000)) + "the needle in the hay\n"
+    assert (
+        nearest(text, "the needle in teh hay") == "lines 3001 to 3001 are the most alike:\n 3001  the needle in the hay"
+    )
