@@ -8,8 +8,12 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STACK := .stack
-TESTS ?= $(wildcard tests/unit tests/contracts tests/integration tests/e2e)
+TESTS ?= $(wildcard tests/unit tests/contracts tests/integration tests/e2e tests/chaos)
+# Two at a time: tests wait for each other's processes more than they compute.
+WORKERS ?= 2
 PYTEST_ARGS ?=
+# The virtual environment is ours, whoever runs make.
+export PIP_ROOT_USER_ACTION := ignore
 
 .PHONY: help
 help: ## Print this list
@@ -59,13 +63,9 @@ down: ## Stop them; their data stays in .stack
 	@if [ -x $(PY) ]; then $(PY) -m infra.native down --folder $(STACK); fi
 
 .PHONY: test
-test: system-packages ## Run unit, contract, integration and e2e tests on a throw-away stack
+test: system-packages ## Run all tests but the GPU's on a throw-away stack, e.g. make test TESTS=tests/unit PYTEST_ARGS=-x
 	@echo "testing $(TESTS)"
-	@$(PY) -m infra.native run -- $(PY) -m pytest $(TESTS) $(PYTEST_ARGS)
-
-.PHONY: chaos
-chaos: system-packages ## Run the tests that kill processes and servers, on a throw-away stack
-	@$(PY) -m infra.native run -- $(PY) -m pytest tests/chaos $(PYTEST_ARGS)
+	@$(PY) -m infra.native run -- $(PY) -m pytest -n $(WORKERS) --dist worksteal $(TESTS) $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(DEV_STAMP) ## Check style, types and the direction of imports

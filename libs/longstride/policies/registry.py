@@ -206,7 +206,9 @@ def load_builtin(directory: Path, version: int, threads: int = 1) -> "BuiltinPol
 
         from longstride.policies.builtin.policy import BuiltinPolicy
     except ModuleNotFoundError as error:
-        raise PolicyUnavailable(f"builtin needs {error.name}: pip install 'longstride[model]'") from error
+        raise PolicyUnavailable(
+            f"builtin needs {error.name}: pip install 'longstride[model]' (in a clone: pip install -e '.[model]')"
+        ) from error
     torch.set_num_threads(threads)
     try:
         return BuiltinPolicy.load(directory, version)

@@ -90,7 +90,7 @@ def _default_home() -> Path:
 
 
 def _refuse_without(settings: ClientSettings) -> None:
-    missing = [finding for finding in examine(settings) if finding.state == "missing"]
+    missing = [finding for finding in examine(settings, trial=False) if finding.state == "missing"]
     for finding in missing:
         err().print(row(finding))
     if missing:

@@ -13,7 +13,10 @@ from longstride.client.errors import UsageProblem
 from longstride.client.screen.console import err, say, show, show_json
 from longstride.client.settings import ClientSettings, load
 
-Home = Annotated[Path | None, typer.Option("--home", metavar="DIR", help="Its folder ($LONGSTRIDE_HOME).")]
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", metavar="DIR", help="Its folder ($LONGSTRIDE_HOME, else ~/.local/share/longstride)."),
+]
 
 
 def up(home: Home = None, json: Json = False) -> None:
@@ -35,11 +38,15 @@ def up(home: Home = None, json: Json = False) -> None:
 
 
 def down(home: Home = None, json: Json = False) -> None:
-    """Stop the embedded stack: it finishes what is in flight, and keeps its data.
+    """Stop the embedded stack. Its data stays, and tasks that have not ended go on when it starts again.
 
-    Example:
+    Calls that run get some seconds to end; one that does not is made again at the next start.
+
+    Examples:
 
       longstride down
+
+      longstride down --home ./.longstride
     """
     stack = EmbeddedStack(_home(home))
     with err().status("stopping the embedded stack", spinner="dots"):
