@@ -18,9 +18,9 @@ from tests.support import servers as under_test
 from tests.support import tasks
 from tests.support.servers import Servers
 
-TRANSACTIONS = 200
+TRANSACTIONS = 100
 """A thread and round."""
-ROUNDS = 5
+ROUNDS = 4
 THREADS = (1, 8)
 ENTRY = {
     "kind": "action",

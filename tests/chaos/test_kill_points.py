@@ -58,7 +58,16 @@ def _happened_once(deployment: Deployment, head: TaskHead) -> None:
         types = [event.type for event in uow.events.read(head.id)]
     assert types.count("ended") == 1
     assert types.count("action_proposed") == types.count("action_observed") == 3
+    assert audited(deployment, head.id) == ["task_accepted", *["action"] * 3, "task_ended"]
     eventually(lambda: left(deployment, head.id) == NOTHING, 30)
+
+
+def audited(deployment: Deployment, task_id: str) -> list[str]:
+    """The kinds of a task's entries, in a chain that holds."""
+    with deployment.database.begin() as uow:
+        assert uow.audit.verify("default").broken is None
+        entries = [row.entry for row in uow.audit.all("default")]
+    return [entry["kind"] for entry in entries if entry.get("task_id") == task_id]
 
 
 NOTHING = {"open attempts": None, "outbox": 0, "trajectories": 1, "dead letters": 0, "deadline": None}

@@ -5,7 +5,7 @@ import pytest
 from infra.native import Stack
 from longstride.contracts.v1.check import FileCheck
 from longstride.contracts.v1.commands import SubmitTask
-from tests.chaos.test_kill_points import NOTHING, left
+from tests.chaos.test_kill_points import NOTHING, audited, left
 from tests.support.deployment import Deployment
 from tests.support.eventually import eventually
 
@@ -31,4 +31,5 @@ def test_a_server_is_killed_and_restarted_under_twenty_tasks(deployment: Deploym
             types = [event.type for event in uow.events.read(task_id)]
         assert types.count("ended") == 1
         assert types.count("action_observed") == 4
+        assert audited(deployment, task_id) == ["task_accepted", *["action"] * 4, "task_ended"]
         eventually(lambda task_id=task_id: left(deployment, task_id) == NOTHING, 60)

@@ -120,6 +120,17 @@ def test_an_end_that_was_cut_off_everywhere_shows_against_an_export(database: Da
     assert (anew.seq, "written anew" in anew.problem) == (3, True)
 
 
+def test_a_chain_that_was_wiped_out_shows_against_an_export(database: Database, database_url: str) -> None:
+    append(database, {"n": 1}, {"n": 2})
+    with database.begin() as uow:
+        noted = {row.seq: row.sha256 for row in uow.audit.read("a")}
+    tamper(database_url, "DELETE FROM audit; DELETE FROM audit_heads")
+    assert verdict(database).broken is None
+    gone = verdict(database, noted).broken
+    assert gone is not None
+    assert gone.problem == "the end is cut off: entries 1 to 2 are missing"
+
+
 def test_appends_at_once_make_one_chain(database: Database) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda number: append(database, {"n": number}, {"n": number + 0.5}), range(24)))
@@ -272,3 +283,6 @@ def test_an_export_may_tell_of_rows_that_retention_has_removed(database: Databas
     keep(database, 30)
     sweep(database)
     assert verdict(database, noted).broken is None
+    broken = verdict(database, {**noted, 2: "0" * 64}).broken
+    assert broken is not None
+    assert (broken.seq, "ended otherwise than was noted" in broken.problem) == (3, True)

@@ -123,6 +123,8 @@ class Walk:
         seq = self.last.seq + 1
         if row.seq != seq:
             return f"entry {seq} is missing, the next one is {row.seq}"
+        if self.noted.get(self.last.seq, self.last.sha256) != self.last.sha256:
+            return "it follows rows that retention removed, and they ended otherwise than was noted elsewhere"
         if row.previous != self.last.sha256:
             return "it does not follow from the entry before"
         if row.sha256 != row_hash(row):
