@@ -64,8 +64,6 @@ class Text:
 class Ours:
     """Workspaces with their objects on the disk."""
 
-    name = "Longstride"
-
     def __init__(self, folder: Path, sandbox: BubblewrapSandbox) -> None:
         self._store = folder / "artifacts"
         self._sandbox = sandbox
@@ -112,8 +110,6 @@ class Ours:
 class Git:
     """``git add -A`` and ``git commit`` in a directory of the same kind, its objects on the same disk."""
 
-    name = "git add -A && git commit"
-
     def __init__(self, folder: Path, volume: Volume) -> None:
         self._tree = volume.path
         self._store = folder / "git"
@@ -131,17 +127,8 @@ class Git:
 
     def restore(self, volume: Volume) -> float:
         """Seconds of a checkout into an empty directory."""
-        command = [
-            "git",
-            f"--git-dir={self._store}",
-            f"--work-tree={volume.path}",
-            "checkout",
-            "-q",
-            "-f",
-            "HEAD",
-            "--",
-            ".",
-        ]
+        into = (f"--git-dir={self._store}", f"--work-tree={volume.path}")
+        command = ["git", *into, "checkout", "-q", "-f", "HEAD", "--", "."]
         environment = {**os.environ, "GIT_INDEX_FILE": str(self._store / "fresh-index")}
         return timed(lambda: subprocess.run(command, check=True, cwd=volume.path, env=environment))
 
@@ -156,8 +143,6 @@ class Git:
 
 class Tar:
     """``tar | zstd -3``: all of it, each time."""
-
-    name = "tar | zstd -3"
 
     def __init__(self, folder: Path, volume: Volume) -> None:
         self._tree = volume.path
@@ -193,12 +178,14 @@ def run() -> Table:
             with _volume(sandbox) as empty:
                 unpacked = tar.restore(empty)
     rows: list[Row] = [
-        (name, *own.cells(), *its.cells()) for (name, _), own, its in zip(changes, mine, git_rows, strict=True)
+        (name, *own.cells(), *its.cells(), *(whole.cells()[:2] if number == 0 else ("", "")))
+        for number, ((name, _), own, its) in enumerate(zip(changes, mine, git_rows, strict=True))
     ]
-    rows.append(("restore, laid out still", f"{warm:.3f}", "", "", "", "", ""))
-    rows.append(("restore, into nothing", f"{cold:.3f}", "", "", f"{checked_out:.3f}", "", ""))
-    rows.append((f"({Tar.name}: all of it, and back)", "", "", "", *whole.cells()[:2], f"{unpacked:.3f} s back"))
-    head = ("a step that …", "s", "written", "objects", "git s", "written", "files")
+    rows.append(("is opened where it is laid out still", f"{warm:.3f}", "", "", "", "", "", "", ""))
+    rows.append(
+        ("is restored into nothing", f"{cold:.3f}", "", "", f"{checked_out:.3f}", "", "", f"{unpacked:.3f}", "")
+    )
+    head = ("a step that …", "s", "written", "objects", "git s", "written", "files", "tar s", "written")
     return Table("Workspace: snapshots of 1 GB in 20,000 files", head, rows)
 
 
