@@ -38,6 +38,10 @@ LOOSE = (
     f"{OVERHEAD['runsc'].memory_mb} MiB above the limits are let through, and a command that passes them ends its whole sandbox"
 )
 
+NOT_LATER = (
+    "no sandbox waits in a pool, and a call waits for its making: what the host mounts later does not appear inside"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -185,7 +189,8 @@ class OciSandbox(HostedBackend):
         ]
         if kind == "runsc":
             missing.append(LOOSE)
-        (enforced if self._prewarm else missing).append("sandboxes that wait in a pool" if self._prewarm else NO_POOL)
+        why_not = NO_POOL if self.attaches else NOT_LATER
+        (enforced if self._prewarm else missing).append("sandboxes that wait in a pool" if self._prewarm else why_not)
         return Capabilities(f"oci ({kind})", ISOLATION[kind], tuple(enforced), tuple(missing), self._prewarm)
 
     def _advice(self, said: str) -> str:
