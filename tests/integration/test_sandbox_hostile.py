@@ -121,7 +121,7 @@ def test_fork_bomb(box: Arena, bomb: str) -> None:
     ids=["heap", "mapping", "memfd", "shm", "tmp", "sysv", "many processes"],
 )
 def test_memory_bomb(box: Arena, greed: str) -> None:
-    execution = box.python(greed, limits(memory_mb=64, disk_mb=512, wall_s=30))
+    execution = box.python(greed, limits(memory_mb=64, disk_mb=512, wall_s=30, processes=80))
     assert execution.status == "limit"
     assert execution.limit == "memory_mb=64"
     assert execution.usage.max_memory_mb <= 64
