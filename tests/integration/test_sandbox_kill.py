@@ -19,6 +19,7 @@ from longstride.contracts.v1.input_file import InputFile
 from longstride.sandbox import backends, cgroup, snapshot
 from longstride.sandbox.backends import BackendName
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox.docker import LABEL, DockerSandbox
 from longstride.sandbox.mounts import mounts_below
 from longstride.sandbox.scratch import MARK, Scratch, _marked, reap
 from longstride.sandbox.workspace import Workspaces
@@ -26,6 +27,7 @@ from longstride.storage.disk import DiskArtifacts
 from longstride.tools.executor import Executor
 from longstride.tools.registry import builtin_tools
 from tests.support.doomed_executor import POINTS
+from tests.support.engine import engine
 from tests.support.sandboxes import SMALL, arena, hosted_backend
 
 WORK = """
@@ -176,6 +178,26 @@ def test_a_container_dies_with_its_executor(folder: Path, backend: BackendName) 
     process.communicate()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids) and _marked(owner) == [])
     eventually(lambda: left_on_the_host(folder) == [])
+
+
+def test_an_engines_container_dies_with_its_executor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its processes at once, by their mark; what the engine remembers of it, at the next start."""
+    inside = "import subprocess; open('here', 'w'); subprocess.run(['sh', '-c', 'setsid sleep 61 & sleep 60'])"
+    with engine() as address:
+        monkeypatch.setenv("DOCKER_HOST", address)
+        process = start(folder, "never", action(inside, None), backend="docker")
+        eventually(lambda: list((folder / "scratch").glob("*/volumes/*/here")), seconds=30)
+        owner = next(path.name for path in (folder / "scratch").iterdir())
+        pids = _marked(owner)
+        assert len(pids) >= 3
+        process.kill()
+        process.communicate()
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+        eventually(lambda: left_on_the_host(folder) == [])
+        backend = hosted_backend("docker", folder / "scratch")
+        assert isinstance(backend, DockerSandbox)
+        assert backend._api.containers(all=True, filters={"label": LABEL}) == []
+        backend.close()
 
 
 def test_what_waits_in_a_pool_dies_with_its_executor(folder: Path) -> None:

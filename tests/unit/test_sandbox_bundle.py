@@ -13,6 +13,7 @@ from longstride.sandbox.errors import SandboxUnavailable
 from longstride.sandbox.oci import Runtime, find_runtime
 from longstride.sandbox.rootfs import Shared
 
+NAMESPACE = Path("/proc/7/ns/user")
 OWNER = Owner(1_900_000_010, 1_900_000_010)
 
 
@@ -28,7 +29,7 @@ def mounts(config: bundle.Config) -> dict[str, bundle.Config]:
 
 
 def test_only_scratch_and_workspace_can_be_written(layout: bundle.Layout) -> None:
-    config = bundle.config(layout, cgroup="/group", owner=OWNER)
+    config = bundle.config(layout, cgroup="/group", owner=OWNER, user_namespace=NAMESPACE)
     writable = {target for target, mount in mounts(config).items() if "ro" not in mount["options"]}
     assert writable == {"/tmp", "/dev/shm", "/dev/pts", "/workspace"}
     assert config["root"] == {"path": str(layout.root), "readonly": True}
@@ -36,7 +37,7 @@ def test_only_scratch_and_workspace_can_be_written(layout: bundle.Layout) -> Non
 
 
 def test_the_code_has_no_privilege_and_ids_of_its_own(layout: bundle.Layout) -> None:
-    config = bundle.config(layout, cgroup="/group", owner=OWNER)
+    config = bundle.config(layout, cgroup="/group", owner=OWNER, user_namespace=NAMESPACE)
     process, linux = config["process"], config["linux"]
     assert set(map(tuple, process["capabilities"].values())) == {()}
     assert len(process["capabilities"]) == 5
@@ -46,11 +47,12 @@ def test_the_code_has_no_privilege_and_ids_of_its_own(layout: bundle.Layout) -> 
     kinds = {namespace["type"] for namespace in linux["namespaces"]}
     assert kinds == {"pid", "network", "ipc", "uts", "mount", "cgroup", "user"}
     assert linux["cgroupsPath"] == "/group"
-    assert all("path" not in namespace for namespace in linux["namespaces"]), "none is joined"
+    joined = {namespace["type"]: namespace["path"] for namespace in linux["namespaces"] if "path" in namespace}
+    assert joined == {"user": str(NAMESPACE)}, "the one that its owner made, and none of the host's"
 
 
 def test_the_filter_is_the_one_of_bubblewrap(layout: bundle.Layout) -> None:
-    rules = bundle.config(layout, cgroup=None, owner=OWNER)["linux"]["seccomp"]["syscalls"]
+    rules = bundle.config(layout, owner=OWNER, user_namespace=NAMESPACE)["linux"]["seccomp"]["syscalls"]
     plain = {name: rule["errnoRet"] for rule in rules if "args" not in rule for name in rule["names"]}
     assert (plain["mount"], plain["ptrace"], plain["bpf"]) == (1, 1, 1)
     assert (plain["clone3"], plain["io_uring_setup"]) == (38, 38)
@@ -65,7 +67,7 @@ def test_the_filter_is_the_one_of_bubblewrap(layout: bundle.Layout) -> None:
 
 
 def test_a_kernel_of_its_own_needs_neither_a_filter_nor_mapped_ids(layout: bundle.Layout) -> None:
-    linux = bundle.config(layout, cgroup=None, owner=None)["linux"]
+    linux = bundle.config(layout)["linux"]
     assert not {"seccomp", "uidMappings", "gidMappings", "cgroupsPath"} & set(linux)
 
 
@@ -74,12 +76,12 @@ def test_the_root_holds_mount_points_and_links_alone(layout: bundle.Layout) -> N
     found = {path.relative_to(layout.root).as_posix() for path in layout.root.rglob("*")}
     assert {"usr", "etc", "proc", "dev", "tmp", "workspace", "run/longstride", "var/tmp", "opt/python"} <= found
     assert not [path for path in layout.root.rglob("*") if path.is_file() and not path.is_symlink()]
-    targets = {mount.strip("/") for mount in mounts(bundle.config(layout, cgroup=None, owner=None))}
+    targets = {mount.strip("/") for mount in mounts(bundle.config(layout))}
     assert {target for target in targets if not target.startswith("dev/")} <= found, "each has its place"
 
 
 def test_a_written_bundle_is_the_config(layout: bundle.Layout, tmp_path: Path) -> None:
-    config = bundle.config(layout, cgroup=None, owner=OWNER)
+    config = bundle.config(layout, owner=OWNER, user_namespace=NAMESPACE)
     bundle.write(tmp_path, config)
     assert json.loads((tmp_path / "config.json").read_text()) == config
 

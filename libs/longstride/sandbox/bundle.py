@@ -10,6 +10,7 @@ from typing import Any
 from longstride.sandbox import launcher, seccomp
 from longstride.sandbox.base import SUPPORT, WORKSPACE, Owner
 from longstride.sandbox.rootfs import ENVIRONMENT, GID, HIDDEN_PROC, UID, Shared
+from longstride.sandbox.user_namespace import Range
 
 VERSION = "1.0.2"
 FIRST = "exec 3>&2 2>/dev/null; (exec /bin/sh 2>&3 3>&-); exit $?"
@@ -21,6 +22,10 @@ BIND = ("rbind", "nosuid", "nodev")
 READ_ONLY = (*BIND, "ro")
 FOLDERS = ("usr", "etc", "proc", "dev", "tmp", "run/longstride", "var/tmp", WORKSPACE.strip("/"))
 TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+RLIMITS = [
+    {"type": "RLIMIT_NOFILE", "hard": launcher.OPEN_FILES, "soft": launcher.OPEN_FILES},
+    {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
+]
 Config = dict[str, Any]
 
 
@@ -53,13 +58,17 @@ def make_root(folder: Path, shared: Shared) -> None:
             made.chmod(0o755)
 
 
-def config(layout: Layout, *, cgroup: str | None, owner: Owner | None) -> Config:
+def config(
+    layout: Layout, *, cgroup: str | None = None, owner: Owner | None = None, user_namespace: Path | None = None
+) -> Config:
     """The whole file.
 
     Args:
         layout: what it shows.
-        cgroup: the group that the runtime makes or joins; ``None``: the one it is started in.
-        owner: whom the code is on the host, in a user namespace; ``None``: the runtime isolates its ids itself.
+        cgroup: the group that the runtime makes; ``None``: it stays in the one it is started in.
+        owner: whom the code is on the host, in ``user_namespace``, with the rlimits that the runtime is started with;
+            ``None``: the runtime isolates its ids itself.
+        user_namespace: the one that is joined.
     """
     linux: Config = {
         "namespaces": [{"type": kind} for kind in NAMESPACES],
@@ -71,14 +80,15 @@ def config(layout: Layout, *, cgroup: str | None, owner: Owner | None) -> Config
     if cgroup:
         linux["cgroupsPath"] = cgroup
     if owner:
-        linux["namespaces"].append({"type": "user"})
-        linux |= _mappings(owner)
+        linux["namespaces"].append({"type": "user", "path": str(user_namespace)})
+        for key, ranges in (("uidMappings", uids(owner)), ("gidMappings", gids(owner))):
+            linux[key] = [{"containerID": inside, "hostID": outside, "size": 1} for inside, outside in ranges]
         linux["seccomp"] = filtered()
     return {
         "ociVersion": VERSION,
         "hostname": "sandbox",
         "root": {"path": str(layout.root), "readonly": True},
-        "process": _process(layout.shared),
+        "process": {**_process(layout.shared), **({} if owner else {"rlimits": RLIMITS})},
         "mounts": list(_mounts(layout, closed=() if owner is None else ("ro",))),
         "linux": linux,
     }
@@ -93,24 +103,19 @@ def _process(shared: Shared) -> Config:
         "env": [f"{name}={value}" for name, value in environment.items()],
         "cwd": "/",
         "capabilities": {kind: [] for kind in ("bounding", "effective", "inheritable", "permitted", "ambient")},
-        "rlimits": [
-            {"type": "RLIMIT_NOFILE", "hard": launcher.OPEN_FILES, "soft": launcher.OPEN_FILES},
-            {"type": "RLIMIT_CORE", "hard": 0, "soft": 0},
-        ],
         "noNewPrivileges": True,
         "oomScoreAdj": 1000,
     }
 
 
-def _mappings(owner: Owner) -> Config:
-    """A runtime starts as 0 inside, so that one is mapped too: to the number after the owner's, which nobody else has."""
-    return {
-        key: [
-            {"containerID": 0, "hostID": outside + 1, "size": 1},
-            {"containerID": inside, "hostID": outside, "size": 1},
-        ]
-        for key, inside, outside in (("uidMappings", UID, owner.uid), ("gidMappings", GID, owner.gid))
-    }
+def uids(owner: Owner) -> list[Range]:
+    """A runtime starts as 0 inside, so that one is there too: as the number after the owner's, which nobody else has."""
+    return [(0, owner.uid + 1), (UID, owner.uid)]
+
+
+def gids(owner: Owner) -> list[Range]:
+    """The same for groups."""
+    return [(0, owner.gid + 1), (GID, owner.gid)]
 
 
 def _mounts(layout: Layout, closed: Sequence[str]) -> Sequence[Config]:

@@ -26,9 +26,8 @@ from longstride.sandbox.base import SUPPORT, WORKSPACE, Capabilities
 from longstride.sandbox.cell import Habits, Jailer
 from longstride.sandbox.cgroup import Cgroup, Group, Overhead
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
-from longstride.sandbox.host import NO_POOL
 from longstride.sandbox.hosted import HostedBackend, Site
-from longstride.sandbox.oci import ISOLATION, OVERHEAD, Kind
+from longstride.sandbox.oci import ISOLATION, LOOSE, NOT_LATER, OVERHEAD, Kind
 from longstride.sandbox.rootfs import ENVIRONMENT, HIDDEN_PROC, Shared
 from longstride.sandbox.scratch import MARK
 
@@ -39,7 +38,6 @@ MEBIBYTE = 1 << 20
 CPU_PERIOD_US = 100_000
 FRAME = struct.Struct(">BxxxI")
 """Stream number and length of what follows, in what an engine sends of an attached container."""
-READ_ONLY_PROC = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 NOT_COUNTED = (
     "a process or thread that the limit refused is not told of, and a command that ends within a tenth of a second is not charged for "
     "CPU time: the engine removes what counted it"
@@ -346,9 +344,8 @@ class DockerSandbox(HostedBackend):
         hidden = [f"/proc/{name}" for name in HIDDEN_PROC]
         nofile = {"Name": "nofile", "Soft": launcher.OPEN_FILES, "Hard": launcher.OPEN_FILES}
         limited = [nofile, {"Name": "core", "Soft": 0, "Hard": 0}]
-        closed = [f"/proc/{name}" for name in READ_ONLY_PROC]
         bounds["CgroupnsMode"] = "private"
-        return {**bounds, "MaskedPaths": [*hidden, "/sys"], "ReadonlyPaths": closed, "Ulimits": limited}
+        return {**bounds, "MaskedPaths": [*hidden, "/sys"], "ReadonlyPaths": ["/proc"], "Ulimits": limited}
 
     def _describe(self) -> Capabilities:
         enforced = [
@@ -356,7 +353,7 @@ class DockerSandbox(HostedBackend):
         ]
         enforced += ["no network", "wall clock, output size, open files, no core dumps"]
         enforced += ["memory, pids and cpu of the whole sandbox (engine)", "host ids of its own for each workspace"]
-        missing = (NOT_COUNTED, NO_POOL)
+        missing = (NOT_COUNTED, NOT_LATER, *((LOOSE,) if self._runtime == "runsc" else ()))
         return Capabilities(self.name, ISOLATION[self._runtime], tuple(enforced), missing, fixed_limits=True)
 
     def _advice(self, said: str) -> str:

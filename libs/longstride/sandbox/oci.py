@@ -14,11 +14,12 @@ from longstride.contracts.v1.limits import Isolation
 from longstride.sandbox import bundle, cgroup, launcher
 from longstride.sandbox.base import Capabilities, Owner, Volume
 from longstride.sandbox.cell import START_S, Habits, Jailer
-from longstride.sandbox.cgroup import Overhead
+from longstride.sandbox.cgroup import Group, Overhead
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
 from longstride.sandbox.host import INSTEAD, NO_GROUPS, NO_POOL
 from longstride.sandbox.hosted import INSIDE, HostedBackend, Site
 from longstride.sandbox.scratch import MARK
+from longstride.sandbox.user_namespace import UserNamespace
 
 Kind = Literal["runc", "runsc"]
 """What the program understands: runc's options (crun, youki), or gVisor's."""
@@ -35,6 +36,10 @@ OVERHEAD: dict[Kind, Overhead] = {"runc": Overhead(processes=2), "runsc": Overhe
 LOOSE = (
     f"gVisor's own kernel counts in the sandbox's group: up to {OVERHEAD['runsc'].processes} processes and "
     f"{OVERHEAD['runsc'].memory_mb} MiB above the limits are let through, and a command that passes them ends its whole sandbox"
+)
+
+NOT_LATER = (
+    "no sandbox waits in a pool, and a call waits for its making: what the host mounts later does not appear inside"
 )
 
 
@@ -77,6 +82,13 @@ class RuntimeJailer(Jailer):
 
     passes_code_on = True
     pid_file: Path | None = None
+    namespace: UserNamespace | None = None
+
+    def end(self, group: Group) -> None:
+        """The holder of its namespace, too, when it never came that far."""
+        super().end(group)
+        if self.namespace:
+            self.namespace.release()
 
     def _learn_first(self) -> None:
         """From a file that the runtime writes about now; gVisor's processes have no number outside."""
@@ -87,6 +99,8 @@ class RuntimeJailer(Jailer):
             time.sleep(0.001)
         if self.pid_file:
             self.reports = b'{ "child-pid": %d }\n' % int(self.pid_file.read_text())
+        if self.namespace:
+            self.namespace.release()
 
 
 class OciSandbox(HostedBackend):
@@ -120,34 +134,50 @@ class OciSandbox(HostedBackend):
         return super()._owner(bound) if self._runtime.kind == "runc" else INSIDE
 
     def _launch(self, site: Site) -> Jailer:
-        folder, name = site.folder.path / "bundle", site.group.name
+        folder = site.folder.path / "bundle"
         folder.mkdir(mode=0o700)
-        outside = site.owner if self._runtime.kind == "runc" else None
-        layout = bundle.Layout(
-            self._root,
-            self._shared,
-            site.folder.path / "tmp",
-            site.folder.path / "shm",
-            site.folder.support,
-            site.workspace,
-        )
-        group = f"/{name}" if self._runtime.kind == "runc" else None
-        bundle.write(folder, bundle.config(layout, cgroup=group, owner=outside))
-        jailer = RuntimeJailer.start(
-            self._command_line(site, folder),
-            os.pipe2(os.O_CLOEXEC),
-            (),
-            {MARK: self._scratch.name, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-        )
-        jailer.pid_file = folder / "pid" if self._runtime.kind == "runc" else None
+        namespace = self._user_namespace(site)
+        try:
+            bundle.write(folder, self._config(site, namespace))
+            jailer = RuntimeJailer.start(
+                self._command_line(site, folder),
+                os.pipe2(os.O_CLOEXEC),
+                (),
+                {**self._mark, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+            )
+        except BaseException:
+            if namespace:
+                namespace.release()
+            raise
+        jailer.pid_file, jailer.namespace = folder / "pid" if namespace else None, namespace
         return jailer
+
+    @property
+    def _mark(self) -> dict[str, str]:
+        return {MARK: self._scratch.name}
+
+    def _user_namespace(self, site: Site) -> UserNamespace | None:
+        """gVisor makes its own."""
+        if self._runtime.kind == "runsc":
+            return None
+        assert site.owner is not None, "this backend runs as root"
+        return UserNamespace(site.owner, bundle.uids(site.owner), bundle.gids(site.owner), self._mark)
+
+    def _config(self, site: Site, namespace: UserNamespace | None) -> bundle.Config:
+        folder = site.folder
+        layout = bundle.Layout(
+            self._root, self._shared, folder.path / "tmp", folder.path / "shm", folder.support, site.workspace
+        )
+        if namespace is None:
+            return bundle.config(layout)
+        return bundle.config(layout, cgroup=f"/{site.group.name}", owner=site.owner, user_namespace=namespace.path)
 
     def _command_line(self, site: Site, folder: Path) -> list[str]:
         """runc puts the container into its group itself; all that gVisor is made of is started in it."""
+        entrances = () if self._runtime.kind == "runc" else site.group.entrances
+        flags = launcher.rlimits(launcher.OF_EVERY_COMMAND) if self._runtime.kind == "runc" else ()
         line = self._runtime.command_line(self._state, folder, site.group.name)
-        if self._runtime.kind == "runc":
-            return line
-        return ["/bin/sh", "-c", launcher.SCRIPT, "sh", *site.group.entrances, "--", "--", *line]
+        return ["/bin/sh", "-c", launcher.SCRIPT, "sh", *entrances, "--", *flags, "--", *line]
 
     def _describe(self) -> Capabilities:
         kind, have = self._runtime.kind, cgroup.given(self._scratch.hierarchies)
@@ -159,7 +189,8 @@ class OciSandbox(HostedBackend):
         ]
         if kind == "runsc":
             missing.append(LOOSE)
-        (enforced if self._prewarm else missing).append("sandboxes that wait in a pool" if self._prewarm else NO_POOL)
+        why_not = NO_POOL if self.attaches else NOT_LATER
+        (enforced if self._prewarm else missing).append("sandboxes that wait in a pool" if self._prewarm else why_not)
         return Capabilities(f"oci ({kind})", ISOLATION[kind], tuple(enforced), tuple(missing), self._prewarm)
 
     def _advice(self, said: str) -> str:
