@@ -187,6 +187,14 @@ def test_the_command_tells_good_tasks_from_others(
         assert told["solution"]["output"] == "oh no\nexit code 4"
 
 
+def test_more_files_than_a_message_names_are_refused(rehearse, tmp_path: Path) -> None:
+    folder = harbor(tmp_path)
+    for number in range(400):
+        (folder / "environment" / f"{number}.bin").write_bytes(bytes([0, number % 256]) * 600)
+    with pytest.raises(UsageProblem, match="403 files are too many for one task: pack some of them into an archive"):
+        rehearse(folder)
+
+
 def _copied(source: Path, target: Path) -> None:
     for path in source.rglob("*"):
         if path.is_file():

@@ -207,7 +207,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 def test_tests_that_need_the_network_are_refused(tmp_path: Path, line: str, seen: bool) -> None:
     folder = harbor(tmp_path, tests__test_dot_sh=f"#!/bin/sh\n{line}\n")
     if seen:
-        assert "tests/test.sh line 2: `" in refused(folder)
+        assert "tests/test.sh line 2 (`" in refused(folder)
     else:
         assert read(folder).tests
 
@@ -233,6 +233,8 @@ def test_tests_that_need_the_network_are_refused(tmp_path: Path, line: str, seen
         ),
         ({"environment__docker-compose_dot_yaml": "services: {}"}, "services beside the agent's own"),
         ({"tests__longstride_verify_dot_py": ""}, "this name is taken"),
+        ({"instruction_dot_md": "  \n"}, "the task: instruction: String should have at least 1 character"),
+        ({"task_dot_toml": "[agent]\ntimeout_sec = 1e9"}, "wall_clock_s: Input should be less than or equal to"),
     ],
 )
 def test_what_a_configuration_asks_for_in_vain_is_said(tmp_path: Path, change: dict[str, str], why: str) -> None:
@@ -275,3 +277,11 @@ def test_links_in_an_environment_are_refused(tmp_path: Path) -> None:
     folder = harbor(tmp_path)
     (folder / "environment" / "link").symlink_to("/etc/passwd")
     assert "COPY . .: link is a link or no regular file" in refused(folder)
+
+
+def test_an_empty_directory_is_told_of(tmp_path: Path) -> None:
+    folder = harbor(tmp_path)
+    (folder / "environment" / "data" / "out").mkdir()
+    assert (
+        "environment/Dockerfile: data/out is an empty directory, and there once a file is in it" in read(folder).notes
+    )

@@ -52,6 +52,10 @@ class BuildContext:
                 files.append(path)
         return files
 
+    def empty_below(self, directory: Path) -> list[str]:
+        """Directories without anything in them, by name."""
+        return [self._name(path) for path in sorted(directory.rglob("*")) if path.is_dir() and not any(path.iterdir())]
+
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 

@@ -15,10 +15,11 @@ from longstride.client.errors import UsageProblem
 from longstride.client.input_files import LocalFile
 from longstride.client.terminal.build_context import BuildContext
 from longstride.client.terminal.layouts import Compose, ComposeService, HarborTask, TerminalBenchTask
-from longstride.client.terminal.network import uses_of_the_network
+from longstride.client.terminal.network import use_of_the_network
 from longstride.client.terminal.recipe import NO_IMAGE, Recipe
 from longstride.client.terminal.task import LINKS, VERIFY, TerminalTask
 from longstride.contracts.envelope import explain
+from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.limits import Limits, SandboxLimits
 
@@ -62,8 +63,10 @@ class _Import:
 
     def finish(self, task: TerminalTask) -> TerminalTask:
         for file in task.tests:
-            self.problems += [f"tests/{file.path} {use}" for use in uses_of_the_network(file.source)]
+            if use := use_of_the_network(file.source):
+                self.refuse(f"tests/{file.path} {use}")
         self.require_nothing_refused()
+        self.parsed("the task", SubmitTask, {"instruction": task.instruction, **task.fields})
         return task
 
     def require_nothing_refused(self) -> None:
@@ -97,7 +100,7 @@ class _Import:
 
     def follow(self, recipe: Recipe, dockerfile: Path) -> None:
         if dockerfile.is_file():
-            recipe.follow(dockerfile.read_text())
+            recipe.follow(self.text(str(dockerfile.relative_to(self.folder))))
         else:
             self.refuse(f"{recipe.name} is missing: it says where the agent starts and with which files")
         self.problems += recipe.problems

@@ -1,7 +1,6 @@
 """Lines of a test script that need a network, which no sandbox has: such tests would fail whatever the agent did."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 COMMAND = r"(?:^|[;&|(]\s*|\b(?:if|then|else|do|sudo)\s+)\s*"
@@ -11,14 +10,17 @@ NEEDS = re.compile(
     + r"|(?:curl|wget|git clone)\b.*\b(?:https?|git|ssh)://(?!localhost|127\.|\[::1\]).*"
     + r"|(?:python3? -m )?pip3? install\b(?!.*--no-index).*)"
 )
-WHY = "needs the network, and sandboxes have none: let the script use what the executor's host has, or ship wheels beside it"
+WHY = "which sandboxes do not have: use what the executor's host has, or ship wheels beside the tests"
 
 
-def uses_of_the_network(script: Path) -> Iterator[str]:
-    """``line 6: `curl https://…` needs the network …`` for each line of a shell script that does."""
+def use_of_the_network(script: Path) -> str | None:
+    """``lines 5, 8 (`apt-get update` …) need the network …``, where a shell script does; ``None`` where it does not."""
     if script.suffix != ".sh":
-        return
+        return None
     lines = script.read_text(errors="replace").splitlines()
-    for number, line in enumerate(lines, 1):
-        if not line.lstrip().startswith("#") and (found := NEEDS.search(line)):
-            yield f"line {number}: `{found[0].strip()[:80]}` {WHY}"
+    found = [(number, NEEDS.search(line)) for number, line in enumerate(lines, 1) if not line.lstrip().startswith("#")]
+    uses = [(number, use[0].strip()) for number, use in found if use]
+    if not uses:
+        return None
+    numbers = ", ".join(str(number) for number, _ in uses)
+    return f"line{'s' if len(uses) > 1 else ''} {numbers} (`{uses[0][1][:80]}`) need the network, {WHY}"

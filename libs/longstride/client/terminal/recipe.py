@@ -198,6 +198,8 @@ class Recipe:
         """A directory's content, or a file, as Docker lays them."""
         if found.is_dir():
             self.places.make(target)
+            for empty in self.context.empty_below(found):
+                self.notes.append(f"{self.name}: {empty} is an empty directory, and there once a file is in it")
             for file in self.context.below(found):
                 self.places.put(file, f"{target.rstrip('/') or '/'}/{file.relative_to(found).as_posix()}", executable)
         else:

@@ -8,6 +8,7 @@ from longstride.client.errors import ClientError, UsageProblem
 from longstride.client.input_files import InputFiles
 from longstride.client.terminal.task import SOLUTION, TerminalTask
 from longstride.contracts.artifact import ArtifactRef
+from longstride.contracts.envelope import MessageError, seal
 from longstride.contracts.v1.action import Action, CheckResult
 from longstride.contracts.v1.commands import ExecuteAction, SubmitTask
 from longstride.sandbox.base import SUPPORT, Command, Execution, SandboxBackend
@@ -73,7 +74,7 @@ class Rehearsal:
     def _submission(self) -> SubmitTask:
         task, disk_mb = self._task, self._task.fields["sandbox"].get("disk_mb", 256)
         files = InputFiles(self._artifacts, SESSION, disk_mb)
-        return SubmitTask.model_validate(
+        submit = SubmitTask.model_validate(
             {
                 **task.fields,
                 "instruction": task.instruction,
@@ -81,6 +82,14 @@ class Rehearsal:
                 "checks": (task.check(files.laid(task.hidden)),),
             }
         )
+        try:
+            seal(submit).encode()
+        except MessageError as error:
+            count = len(task.files) + len(task.hidden)
+            raise UsageProblem(
+                f"{count} files are too many for one task: pack some of them into an archive. {error}"
+            ) from error
+        return submit
 
     def _solve(self) -> tuple[ArtifactRef, Execution]:
         submit = self._submit
