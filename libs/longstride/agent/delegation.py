@@ -64,7 +64,7 @@ def _command(task: Task, spec: Subtask) -> SubmitTask:
             "subtasks": (limits.subtasks - task.delegated) // open_parts,
         }
     )
-    same = ("sandbox", "isolation", "track", "policy", "sampling", "tools", "approvals", "priority")
+    same = ("sandbox", "isolation", "egress", "track", "policy", "sampling", "tools", "approvals", "priority")
     return SubmitTask(
         instruction=_instruction(task, spec),
         limits=share,

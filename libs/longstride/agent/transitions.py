@@ -107,6 +107,7 @@ def act(decision: Decision, action: Action) -> None:
         inputs=submit.inputs if _fresh(decision) else (),
         limits=limits,
         isolation=submit.isolation,
+        egress=submit.egress,
         checks=submit.checks if action.tool == "submit" else (),
         approvals=submit.approvals,
         approved=task.approved,
@@ -150,6 +151,7 @@ def observe(decision: Decision, observation: Observation, message: v.ActionExecu
             checks=message.checks,
             artifacts=message.artifacts,
             usage=message.usage,
+            traffic=message.traffic,
         )
     )
 

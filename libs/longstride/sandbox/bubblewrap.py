@@ -17,6 +17,8 @@ from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox import launcher, seccomp
 from longstride.sandbox.base import NEVER, Cancellation, Capabilities, Command, Execution, Volumes
 from longstride.sandbox.cgroup import Cgroup
+from longstride.sandbox.egress.gate import Gates
+from longstride.sandbox.egress.inside import with_relay
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
 from longstride.sandbox.host import describe, find_host
 from longstride.sandbox.identity import Identities
@@ -38,16 +40,18 @@ TRIAL_LIMITS = SandboxLimits(wall_s=20, cpu_s=10, memory_mb=64, disk_mb=1, files
 class BubblewrapSandbox:
     """Make one in each process that runs commands, after any fork: what a process made is removed when it dies."""
 
-    def __init__(self, scratch: Path | None = None) -> None:
+    def __init__(self, scratch: Path | None = None, gates: Gates | None = None) -> None:
         """Find what the host gives, remove what dead processes left, and try one sandbox.
 
         Args:
             scratch: a folder for mounts and short-lived files, which processes may share; ``None``: the system's place.
+            gates: ways out; ``None``: to public addresses alone.
 
         Raises:
             SandboxUnavailable: code cannot be isolated here; the text says what is missing and how to get it.
         """
         self._host = find_host()
+        self._gates = gates or Gates()
         self._filter = seccomp.program()
         root = scratch or default_root()
         self._scratch = self._open_scratch(root)
@@ -57,7 +61,8 @@ class BubblewrapSandbox:
             self._volumes, self._bounded = self._make_volumes()
             self._shared = self._prepare()
             self._system = system(self._shared)
-            self._capabilities = describe(self._host, quota=self._bounded, separate_ids=self._ids.separate)
+            given = describe(self._host, quota=self._bounded, separate_ids=self._ids.separate)
+            self._capabilities = replace(given, egress=True)
             self._try_once()
         except BaseException:
             self.close()
@@ -75,13 +80,15 @@ class BubblewrapSandbox:
     def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
         """Create, run, destroy."""
         self._capabilities.require(command.isolation)
+        inside = with_relay(command)
         with ExitStack() as stack:
-            folder = stack.enter_context(self._folder(command))
-            group = stack.enter_context(self._group(command.limits))
+            folder = stack.enter_context(self._folder(inside))
+            gate = stack.enter_context(self._gates.open(command.egress, folder.support, command.workspace.owner))
+            group = stack.enter_context(self._group(inside.limits))
             meter = GroupMeter(group) if self._host.grouped else TreeMeter()
-            with self._started(command, folder, group) as (process, status_fd):
+            with self._started(inside, folder, group) as (process, status_fd):
                 outcome = Supervisor(process, status_fd, command.limits, cancelled, meter, group.kill).watch()
-            return judge(self._evidence(command, folder, group, meter, outcome))
+            return gate.account(judge(self._evidence(command, folder, group, meter, outcome)))
 
     def close(self) -> None:
         """Remove this process's scratch folder, volumes included: close the workspaces before it."""

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from longstride.contracts.v1.action import Usage
+from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Capabilities, Command, Execution, ExecutionStatus, Volumes
 from longstride.sandbox.capture import Capture
+from longstride.sandbox.egress.allowlist import judged
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.volumes import DirectoryVolumes
 
@@ -39,6 +41,8 @@ class Process:
     limits: SandboxLimits
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
+    egress: Egress | None = None
+    connections: list[Connection] = field(default_factory=list)
     _cancelled: Cancellation = NEVER
     _started: float = field(default_factory=time.monotonic)
 
@@ -61,6 +65,13 @@ class Process:
             raise _Stopped
         if self.written > self.limits.output_mb * MEBIBYTE:
             raise LimitReached("output_mb")
+
+    def connect(self, host: str, port: int) -> bool:
+        """Ask for a connection, as through a proxy that reaches nothing; whether the rules allow it."""
+        if self.egress is None:
+            return False
+        self.connections.append(judged(self.egress, host, port))
+        return self.connections[-1].verdict == "allowed"
 
     @property
     def written(self) -> int:
@@ -99,7 +110,9 @@ class MemorySandbox:
 
     def capabilities(self) -> Capabilities:
         """Nothing is enforced."""
-        return Capabilities("memory", self._isolation, (), ("nothing is isolated: this backend is for tests",))
+        return Capabilities(
+            "memory", self._isolation, (), ("nothing is isolated: this backend is for tests",), egress=True
+        )
 
     def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
         """Call the program; its end is judged like a real one's."""
@@ -113,6 +126,7 @@ class MemorySandbox:
             command.env,
             command.files,
             command.limits,
+            egress=command.egress,
             _cancelled=cancelled,
         )
         status, exit_code, limit = self._call(program, process, command)
@@ -125,6 +139,7 @@ class MemorySandbox:
             written=process.written,
             usage=Usage(wall_ms=(time.monotonic() - process._started) * 1e3),
             killed=cancelled.is_set(),
+            connections=tuple(process.connections),
         )
 
     def close(self) -> None:

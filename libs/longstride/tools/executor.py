@@ -25,6 +25,7 @@ from longstride.tools.observation import clip, printable
 from longstride.tools.registry import AnyTool, Registry
 from longstride.tools.submit import SubmitArguments
 from longstride.tools.tool import Arguments, Bench, InvalidArguments, ToolResult
+from longstride.tools.traffic import traffic
 
 MEBIBYTE = 1 << 20
 PLAIN_TEXT = "text/plain; charset=utf-8"
@@ -112,7 +113,7 @@ class Executor:
 
         Raises:
             Refused: there is no such tool, it may not be called, or its arguments do not fit.
-            IsolationUnavailable: the backend's boundary is too weak for the task.
+            IsolationUnavailable: the backend's boundary is too weak for the task, or has no way out.
         """
         tool = self._permitted(command)
         try:
@@ -120,6 +121,7 @@ class Executor:
         except InvalidArguments as error:
             raise Refused("invalid", str(error)) from error
         self._backend.capabilities().require(command.isolation)
+        self._backend.capabilities().require_egress(command.egress)
         return Call(command, tool, arguments, session, self._bench(command, tool, task_id, cancelled))
 
     def _permitted(self, command: ExecuteAction) -> AnyTool:
@@ -142,6 +144,7 @@ class Executor:
             command.limits.model_copy(update={"wall_s": wall_s}),
             command.isolation,
             cancelled,
+            command.egress,
         )
 
     def _carry_out(self, call: Call) -> ActionExecuted:
@@ -190,6 +193,7 @@ class Executor:
             checks=judgement.checks,
             artifacts=judgement.artifacts,
             usage=result.usage + judgement.usage,
+            traffic=traffic(call.bench.connections, self._artifacts, call.session) if call.command.egress else None,
         )
 
     def _commit(self, call: Call) -> tuple[ArtifactRef | None, str]:

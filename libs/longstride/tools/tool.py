@@ -12,11 +12,13 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from longstride.contracts.envelope import explain
 from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, ToolSpec, Usage
+from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
+from longstride.tools.traffic import refused_connections
 
 
 class InvalidArguments(ValueError):
@@ -53,11 +55,15 @@ class Bench:
         limits: SandboxLimits,
         isolation: Isolation = "process",
         cancelled: Cancellation = NEVER,
+        egress: Egress | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
         self.isolation = isolation
         self.cancelled = cancelled
+        self.egress = egress
+        self.connections: list[Connection] = []
+        """What the commands asked of the network so far."""
         self.opened: Workspace | None = None
         """``None`` until a tool touches the workspace; most of a step's cost is spared when none does."""
         self._open_workspace = open_workspace
@@ -77,8 +83,9 @@ class Bench:
         """
         wall = min(self.limits.wall_s, wall_s or self.limits.wall_s)
         limits = self.limits.model_copy(update={"wall_s": wall})
-        command = Command(argv, self.workspace.volume, limits, self.isolation)
+        command = Command(argv, self.workspace.volume, limits, self.isolation, egress=self.egress)
         execution = self.backend.run(command, self.cancelled)
+        self.connections += execution.connections
         if execution.killed:
             raise ExecutionCancelled
         return execution
@@ -147,8 +154,9 @@ class PlannerTool(Tool[A]):
 def of_execution(execution: Execution) -> ToolResult:
     """The result of a command: its output, then its errors, then how it ended when that was not well."""
     parts = [*map(_shown, (execution.stdout, execution.stderr)), _ending(execution).encode()]
+    parts[2:2] = [refused_connections(execution.connections).encode()]
     output = b"".join(part if part.endswith(b"\n") else part + b"\n" for part in parts if part)
-    output = output.removesuffix(b"\n") if parts[2] else output
+    output = output.removesuffix(b"\n") if parts[3] else output
     return ToolResult(execution.status, output, execution.exit_code, execution.limit, execution.usage)
 
 
@@ -162,6 +170,13 @@ def _ending(execution: Execution) -> str:
         usage = execution.usage
         return (
             f"stopped by {execution.limit} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
-            f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output"
+            f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
         )
     return f"exit code {execution.exit_code}" if execution.exit_code else ""
+
+
+def _moved(execution: Execution) -> str:
+    if not execution.connections:
+        return ""
+    sent, received = (sum(getattr(c, way) for c in execution.connections) for way in ("sent", "received"))
+    return f", {sent / 2**20:.1f} MiB sent and {received / 2**20:.1f} MiB received"

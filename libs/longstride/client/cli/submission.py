@@ -117,6 +117,15 @@ def _described(
     tool: Annotated[
         list[str] | None, _opt("--tool", panel=WORK, metavar="NAME", help="Allow this tool alone. Repeat for more.")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        _opt(
+            "--allow-host",
+            panel=WORK,
+            metavar="HOST[:PORT,…]",
+            help="Let its programs reach this host (port 443), e.g. *.example.com:80,443. Repeat for more. Default: no network.",
+        ),
+    ] = None,
     approve: Annotated[
         str, _opt("--approve", panel=WORK, metavar="never|unsafe|always", help="Which actions wait for a person.")
     ] = "never",
@@ -180,6 +189,7 @@ def _described(
     fields = {
         "checks": _checks(check or [], expect, expect_number),
         "tools": tuple(tool) if tool else None,
+        "egress": {"rules": [_rule(text) for text in allow_host]} if allow_host else None,
         "approvals": approve,
         "limits": _given(steps=steps, tokens=tokens, cost_usd=cost, wall_clock_s=timeout, step_timeout_s=step_timeout),
         "sandbox": _given(memory_mb=memory, disk_mb=disk),
@@ -216,6 +226,16 @@ def _standard_input() -> str:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _rule(text: str) -> dict[str, Any]:
+    """``HOST``, ``HOST:PORT`` or ``HOST:PORT,PORT``; what a host is, the contract says."""
+    host, colon, ports = text.rpartition(":")
+    if not colon:
+        return {"host": text}
+    if not all(port.isascii() and port.isdigit() for port in ports.split(",")):
+        raise UsageProblem(f"--allow-host {text}: give HOST or HOST:PORT, e.g. api.example.com:443")
+    return {"host": host, "ports": tuple(map(int, ports.split(",")))}
 
 
 def _checks(commands: list[str], expect: str | None, number: float | None) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import Action, ToolName
 from longstride.contracts.v1.check import Check
 from longstride.contracts.v1.context import ContextHead
+from longstride.contracts.v1.egress import Egress
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import Isolation, Limits, SandboxLimits
 
@@ -44,6 +45,8 @@ class SubmitTask(Contract):
     limits: Limits = Limits()
     sandbox: SandboxLimits = SandboxLimits()
     isolation: Isolation = "process"
+    egress: Egress | None = None
+    """What the agent's programs may reach over the network; ``None``: nothing."""
     track: Track = "fast"
     policy: PolicyName | None = None
     """``None``: the deployment's default for the track."""
@@ -92,6 +95,8 @@ class ExecuteAction(Contract):
     inputs: tuple[InputFile, ...] = ()
     limits: SandboxLimits
     isolation: Isolation
+    egress: Egress | None = None
+    """What the action may reach over the network; its checks reach nothing."""
     checks: tuple[Check, ...] = ()
     """Given with ``submit`` alone: run against the submission."""
     approvals: ApprovalRule = "never"
