@@ -21,10 +21,14 @@ class Entry:
     received: int = 0
     verdict: ConnectionVerdict = "refused"
     why: str = "it never asked for anything"
+    complete: bool = False
+    """The server has said all it had to say: whatever ends it now cuts nothing."""
     ended_at: datetime | None = None
 
     def cut(self, why: str) -> None:
         """It did not end by itself."""
+        if self.complete:
+            return
         self.why = f"{self.why}; {why}" if self.verdict == "allowed" else why
 
     def connection(self, now: datetime) -> Connection:

@@ -268,6 +268,7 @@ class Transfer:
             self.entry.received += len(data)
             writer.write(data)
             await writer.drain()
+        self.entry.complete = True
         writer.write_eof()
 
     async def _upload_request(

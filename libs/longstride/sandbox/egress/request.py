@@ -56,6 +56,9 @@ def target(request: h11.Request) -> Target:
 
 
 def _tunnel(request: h11.Request) -> Target:
+    """urllib asks for tunnels in HTTP/1.0."""
+    if request.http_version not in (b"1.0", b"1.1"):
+        raise Refusal(505, "only HTTP/1.1 goes through this proxy")
     host, port = _authority(request.target, None)
     return Target(host, port, None)
 
