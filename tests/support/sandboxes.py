@@ -18,6 +18,7 @@ from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Volume
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.memory import MemoryArtifacts
 from longstride.tools.executor import Executor
@@ -88,14 +89,14 @@ class Arena:
 
 
 @contextmanager
-def arena(scratch: Path | None = None) -> Iterator[Arena]:
+def arena(scratch: Path | None = None, gates: Gates | None = None) -> Iterator[Arena]:
     """Skips where there is no bubblewrap, except in continuous integration, where it fails."""
     if shutil.which("bwrap") is None:
         reason = "bubblewrap is not installed"
         if os.environ.get("CI"):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
-    backend = BubblewrapSandbox(scratch)
+    backend = BubblewrapSandbox(scratch, gates)
     artifacts = MemoryArtifacts()
     workspaces = Workspaces(artifacts, backend.volumes)
     try:

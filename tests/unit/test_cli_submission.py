@@ -12,6 +12,7 @@ from longstride.client.errors import UsageProblem
 from longstride.client.settings import ClientSettings
 from longstride.contracts.v1.check import AnswerCheck, CommandCheck
 from longstride.contracts.v1.commands import SubmitTask
+from longstride.contracts.v1.egress import EgressRule
 
 
 class Recorder:
@@ -116,3 +117,20 @@ def test_a_group_is_siblings_that_differ_in_their_seed_alone() -> None:
 def test_what_is_not_a_task_is_refused_before_anything_is_read(arguments: list[str], told: str) -> None:
     with pytest.raises(UsageProblem, match=told):
         published(*arguments, "--input", "nowhere.csv")
+
+
+def test_hosts_that_it_may_reach() -> None:
+    (task,) = published("x", "--allow-host", "api.example.com", "--allow-host", "*.example.org:80,8080")
+    assert task.egress is not None
+    assert task.egress.rules == (
+        EgressRule(host="api.example.com", ports=(443,)),
+        EgressRule(host="*.example.org", ports=(80, 8080)),
+    )
+
+
+@pytest.mark.parametrize(
+    "host", ["http://example.com", "*", "example.com:", "example.com:x", "example.com:0", "[::1]:443"]
+)
+def test_hosts_that_are_none(host: str) -> None:
+    with pytest.raises(UsageProblem):
+        published("x", "--allow-host", host)

@@ -93,8 +93,8 @@ class StepLines:
         for one in seen.connections[:most]:
             yield self._note("network", _connection(one), "" if one.verdict == "allowed" else "bad")
         if more := seen.total - len(seen.connections[:most]):
-            rest = f", all in {seen.log.key}" if seen.log and most == LISTED else ""
-            yield self._note("network", f"and {more} more; {seen.refused} of all {seen.total} refused{rest}", "faint")
+            told = f"and {more} more, of {seen.total} in all; {seen.refused} refused"
+            yield self._note("network", told + (": see the task's artifacts" if seen.log else ""), "faint")
 
     def _result(self, mark: str, style: str, label: str, text: str, cost: str) -> Text:
         head = Text.assemble(" " * 5, (mark, style), " ", (f"{label:<{TOOL}} ", style))
@@ -138,8 +138,9 @@ class StepLines:
 def _connection(one: Connection) -> str:
     where = f"{one.host}:{one.port}" if one.host else "(no host)"
     if one.verdict != "allowed":
-        return f"{where}  {one.verdict}: {one.why}"
-    return f"{where}  {one.address}  {units.size(one.sent)} sent, {units.size(one.received)} received  {one.why}"
+        return f"{where} {one.verdict}: {one.why}"
+    moved = f"{units.size(one.sent)} sent, {units.size(one.received)} received"
+    return f"{where} at {one.address}: {moved}, {one.why}"
 
 
 def _failure(seen: Observation) -> str:
