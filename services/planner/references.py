@@ -51,6 +51,8 @@ def _observed(event: e.ActionObserved) -> Iterator[Reference]:
         yield Reference(event.workspace, "workspace", event.step)
     if event.observation.full:
         yield Reference(event.observation.full, "observation", event.step)
+    if event.traffic and event.traffic.log:
+        yield Reference(event.traffic.log, "connections", event.step)
     yield from (Reference(a.ref, "output", event.step, a.name) for a in event.artifacts)
 
 

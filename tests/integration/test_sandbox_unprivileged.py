@@ -15,13 +15,20 @@ from tests.support.sandboxes import arena
 NOBODY = 65_534
 
 PROGRAM = """
-import json, sys, time
+import json, sys, threading, time
+from http.server import HTTPServer, BaseHTTPRequestHandler
+from ipaddress import ip_network
 from pathlib import Path
+from longstride.contracts.v1.egress import Egress, EgressRule
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Command
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox.egress.addresses import Addresses
+from longstride.sandbox.egress.gate import Gates
+from longstride.sandbox.egress.proxy import World
 limits = SandboxLimits(wall_s=20, cpu_s=1, processes=12, memory_mb=64, disk_mb=4, files=100)
-backend = BubblewrapSandbox(Path(sys.argv[1]))
+world = World(addresses=Addresses([ip_network("127.0.0.0/8")]), resolve=lambda host, port: ["127.0.0.1"])
+backend = BubblewrapSandbox(Path(sys.argv[1]), Gates(world))
 volume = backend.volumes.create(limits)
 told = {"missing": backend.capabilities().missing}
 for name, code in json.load(sys.stdin).items():
@@ -30,6 +37,17 @@ for name, code in json.load(sys.stdin).items():
         beat = volume.path / "beat"
         told["beats"] = [beat.stat().st_size, time.sleep(0.1), beat.stat().st_size]
     told[name] = [execution.status, execution.limit, (execution.stdout + execution.stderr).decode(errors="replace")]
+class Page(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.wfile.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\nhello")
+    def log_message(self, *_): pass
+server = HTTPServer(("127.0.0.1", 0), Page)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+egress = Egress(rules=(EgressRule(host="a.example.com", ports=(server.server_port,)),))
+fetch = f"import urllib.request as u; print(u.urlopen('http://a.example.com:{server.server_port}/').read())"
+execution = backend.run(Command(("python3", "-c", fetch), backend.volumes.create(limits), limits, egress=egress))
+told["egress"] = [execution.status, execution.stdout.decode() + execution.stderr.decode(), len(execution.connections)]
+server.shutdown()
 backend.volumes.destroy(volume)
 backend.close()
 told["left"] = [str(path) for path in Path(sys.argv[1]).iterdir()]
@@ -122,6 +140,10 @@ def test_one_process_and_one_file_are_held_by_the_kernel(told) -> None:
 def test_a_daemon_is_gone_when_its_command_is(told) -> None:
     assert told["daemon"][0] == "ok"
     assert told["beats"][0] == told["beats"][2] > 0
+
+
+def test_a_way_out(told) -> None:
+    assert told["egress"] == ["ok", "b'hello'\n", 1]
 
 
 def test_nothing_is_left(told) -> None:

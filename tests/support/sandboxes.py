@@ -21,8 +21,10 @@ from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox import backends
 from longstride.sandbox.backends import BackendName
 from longstride.sandbox.base import NEVER, WORKSPACE, Cancellation, Command, Execution, SandboxBackend, Volume
+from longstride.sandbox.bubblewrap import BubblewrapSandbox
 from longstride.sandbox.demand import Bounds
 from longstride.sandbox.docker import LABEL, DockerSandbox
+from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.hosted import HostedBackend
 from longstride.sandbox.pool import Pool
 from longstride.sandbox.scratch import Scratch
@@ -126,9 +128,13 @@ def hosted_backend(name: BackendName, scratch: Path | None = None) -> HostedBack
 
 
 @contextmanager
-def arena(scratch: Path | None = None, name: str = backends.DEFAULT) -> Iterator[Arena]:
+def arena(scratch: Path | None = None, name: str = backends.DEFAULT, gates: Gates | None = None) -> Iterator[Arena]:
     """Skips where its program is missing, except for bubblewrap in continuous integration, where that fails."""
-    hosted = hosted_backend(backends.DEFAULT if name == POOL else cast(BackendName, name), scratch)
+    hosted = (
+        BubblewrapSandbox(scratch, gates)
+        if gates
+        else hosted_backend(backends.DEFAULT if name == POOL else cast(BackendName, name), scratch)
+    )
     backend = Pool(hosted, Bounds(floor=2, ceiling=4)) if name == POOL else hosted
     artifacts = MemoryArtifacts()
     workspaces = Workspaces(artifacts, backend.volumes)

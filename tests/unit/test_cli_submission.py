@@ -13,6 +13,7 @@ from longstride.client.errors import ClientError, UsageProblem
 from longstride.client.settings import ClientSettings
 from longstride.contracts.v1.check import AnswerCheck, CommandCheck
 from longstride.contracts.v1.commands import SubmitTask
+from longstride.contracts.v1.egress import EgressRule
 from longstride.storage.memory import MemoryArtifacts
 from tests.support.terminal_folders import harbor
 
@@ -158,3 +159,20 @@ def test_a_terminal_task_gives_what_the_options_do_not(tmp_path: Path) -> None:
 def test_a_folder_or_an_instruction(arguments: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageProblem, match=why):
         submission(*arguments)
+
+
+def test_hosts_that_it_may_reach() -> None:
+    (task,) = published("x", "--allow-host", "api.example.com", "--allow-host", "*.example.org:80,8080")
+    assert task.egress is not None
+    assert task.egress.rules == (
+        EgressRule(host="api.example.com", ports=(443,)),
+        EgressRule(host="*.example.org", ports=(80, 8080)),
+    )
+
+
+@pytest.mark.parametrize(
+    "host", ["http://example.com", "*", "example.com:", "example.com:x", "example.com:0", "[::1]:443"]
+)
+def test_hosts_that_are_none(host: str) -> None:
+    with pytest.raises(UsageProblem):
+        published("x", "--allow-host", host)

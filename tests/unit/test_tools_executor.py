@@ -12,9 +12,11 @@ from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.action import Action, IdempotencyClass
 from longstride.contracts.v1.check import AnswerCheck, Check, CommandCheck, FileCheck
 from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.egress import Egress, EgressRule
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox.base import Capabilities
 from longstride.sandbox.errors import ExecutionCancelled, SandboxFailed
 from longstride.sandbox.memory import LimitReached, MemorySandbox, Process
 from longstride.sandbox.workspace import Workspaces
@@ -57,6 +59,10 @@ def interpreter(process: Process) -> int:
             process.work(60)
         case "greedy":
             raise LimitReached("memory_mb")
+        case "connect":
+            for place in rest.split():
+                host, _, port = place.partition(":")
+                process.connect(host, int(port))
         case "missing":
             process.stderr.write(f"/bin/sh: 1: {rest}: not found\n".encode())
             return 127
@@ -91,7 +97,7 @@ class World:
     ran: list[tuple[str, ...]]
 
     def do(self, tool: str, workspace: ArtifactRef | None = None, **options: object) -> ActionExecuted:
-        keys = ("tools", "inputs", "checks", "isolation", "approvals", "approved", "limits", "redactions")
+        keys = ("tools", "inputs", "checks", "isolation", "egress", "approvals", "approved", "limits", "redactions")
         known = {key: options.pop(key) for key in keys if key in options}
         cancelled = options.pop("cancelled", None)
         command = ExecuteAction(
@@ -432,3 +438,47 @@ def test_a_refusal_and_a_check_that_quote_are_redacted(world: World) -> None:
     judged = world.do("submit", answer="x", checks=checks, redactions=rules)
     assert "AK4711" not in judged.model_dump_json()
     assert "[redacted]" in judged.checks[0].detail
+
+
+WAY_OUT = Egress(rules=(EgressRule(host="api.example.com"),))
+
+
+def test_what_an_action_asked_of_the_network_is_in_its_record_and_refusals_in_its_observation(world: World) -> None:
+    executed = world.shell("connect api.example.com:443 other.example.com:443", egress=WAY_OUT)
+    assert executed.traffic is not None
+    assert [(c.host, c.verdict) for c in executed.traffic.connections] == [
+        ("api.example.com", "allowed"),
+        ("other.example.com", "refused"),
+    ]
+    assert (executed.traffic.total, executed.traffic.refused, executed.traffic.log) == (2, 1, None)
+    refusal = "other.example.com:443 is not on this task's allow-list, which is api.example.com:443"
+    assert seen(executed) == ("ok", f"[network: {refusal}]\n")
+
+
+def test_a_task_without_a_way_out_has_no_record_of_one(world: World) -> None:
+    assert world.shell("connect api.example.com:443").traffic is None
+
+
+def test_more_connections_than_a_message_holds_are_kept_whole_in_an_artifact(world: World) -> None:
+    executed = world.shell("connect" + " api.example.com:443" * 30, egress=WAY_OUT)
+    assert executed.traffic is not None
+    assert (len(executed.traffic.connections), executed.traffic.total) == (24, 30)
+    assert executed.traffic.log is not None
+    assert world.artifacts.get(executed.traffic.log).count(b"api.example.com") == 60, "as host, and in the rule"
+
+
+def test_the_checks_of_a_submission_have_no_way_out(world: World) -> None:
+    check = CommandCheck(kind="command", name="c", run="connect api.example.com:443")
+    executed = world.do("submit", answer="x", checks=(check,), egress=WAY_OUT)
+    assert executed.checks[0].passed
+    assert executed.traffic is not None
+    assert executed.traffic.total == 0
+
+
+def test_a_backend_without_a_proxy_refuses_a_task_that_needs_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = Capabilities("closed", frozenset({"process"}), ())
+    monkeypatch.setattr(world.executor._backend, "capabilities", lambda: closed)
+    executed = world.shell("echo hi", egress=WAY_OUT)
+    assert executed.error is not None
+    assert "may reach api.example.com:443, and the closed backend gives no way out" in executed.error
+    assert world.ran == []

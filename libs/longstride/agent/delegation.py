@@ -64,7 +64,7 @@ def _command(task: Task, spec: Subtask) -> SubmitTask:
             "subtasks": (limits.subtasks - task.delegated) // open_parts,
         }
     )
-    shared = ("sandbox", "isolation", "environment", "track", "policy", "sampling", "tools")
+    shared = ("sandbox", "isolation", "environment", "egress", "track", "policy", "sampling", "tools")
     same = (*shared, "agent", "secrets", "approvals", "priority")
     return SubmitTask(
         instruction=_instruction(task, spec),

@@ -7,6 +7,7 @@ from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import Action, CheckResult, Observation, Usage
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.context import Message
+from longstride.contracts.v1.egress import Traffic
 from longstride.contracts.v1.events import EndReason, Outcome
 from longstride.contracts.v1.tool_rules import RulesInForce
 
@@ -92,6 +93,8 @@ class ActionObserved(Contract):
     checks: tuple[CheckResult, ...] = ()
     artifacts: tuple[NamedArtifact, ...] = ()
     usage: Usage = Usage()
+    traffic: Traffic | None = None
+    """What the action asked of the network, where the task may reach something."""
 
 
 class Subtask(Contract):

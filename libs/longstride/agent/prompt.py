@@ -2,6 +2,7 @@
 
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.context import Message
+from longstride.contracts.v1.egress import Egress
 
 SECRETS = "/run/longstride/secrets"
 """Where the sandbox shows them."""
@@ -17,4 +18,14 @@ def opening(submit: SubmitTask) -> tuple[Message, ...]:
     files = "".join(f"\n- {file.path}" for file in submit.inputs)
     listing = f"\n\nFiles in the workspace:{files}" if files else ""
     listing += f"\n\nSecrets, each a file under {SECRETS}: {', '.join(submit.secrets)}" if submit.secrets else ""
-    return (Message(role="system", content=SYSTEM), Message(role="user", content=submit.instruction + listing))
+    told = submit.instruction + listing + (_network(submit.egress) if submit.egress else "")
+    return (Message(role="system", content=SYSTEM), Message(role="user", content=told))
+
+
+def _network(egress: Egress) -> str:
+    """Tools say that there is no network; here there is some."""
+    places = "".join(f"\n- {rule}" for rule in egress.rules)
+    return (
+        "\n\nPrograms that honour HTTP_PROXY and HTTPS_PROXY (pip, curl, urllib) reach these places, and nothing else:"
+        f"{places}\nA call may move {egress.max_mbytes} MiB each way."
+    )

@@ -123,6 +123,7 @@ def act(decision: Decision, action: Action) -> None:
         isolation=submit.isolation,
         secrets=submit.secrets,
         environment=submit.environment,
+        egress=submit.egress,
         checks=submit.checks if action.tool == "submit" else (),
         approvals=submit.approvals,
         approved=task.approved,
@@ -172,6 +173,7 @@ def observe(decision: Decision, observation: Observation, message: v.ActionExecu
             checks=message.checks,
             artifacts=message.artifacts,
             usage=message.usage,
+            traffic=message.traffic,
         )
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 from longstride.agent import events as e
 from longstride.contracts.artifact import NamedArtifact
 from longstride.contracts.v1.action import Action, CheckResult, Observation, Usage
+from longstride.contracts.v1.egress import Traffic
 
 NOTHING = Usage()
 
@@ -42,6 +43,8 @@ class StepView:
     checks: tuple[CheckResult, ...] = ()
     artifacts: tuple[NamedArtifact, ...] = ()
     tool_usage: Usage = NOTHING
+    traffic: Traffic | None = None
+    """What the action asked of the network, where the task may reach something."""
     acting_since: datetime | None = None
     """When the tool call could begin: after the answer, or after the approval."""
     ended_at: datetime | None = None
@@ -157,6 +160,7 @@ def _observed(past: History, event: e.ActionObserved) -> None:
         checks=event.checks,
         artifacts=event.artifacts,
         tool_usage=event.usage,
+        traffic=event.traffic,
         ended_at=event.at,
     )
 

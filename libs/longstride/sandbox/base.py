@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from longstride.contracts.v1.action import Usage
+from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.errors import IsolationUnavailable
 
@@ -91,6 +92,8 @@ class Command:
     """Laid read-only under ``SUPPORT`` for this command alone: relative path → content."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Symbolic links outside the workspace, path → target; see ``contracts.v1.environment``."""
+    egress: Egress | None = None
+    """What it may reach over the network; ``None``: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ class Execution:
     usage: Usage = field(default_factory=Usage)
     killed: bool = False
     """It was cancelled from outside; then ``status`` says nothing."""
+    connections: tuple[Connection, ...] = ()
+    """Every connection that it asked for, in the order of their start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,8 @@ class Capabilities:
     """Whether its sandboxes can show links outside the workspace."""
     fixed_limits: bool = False
     """Whether a sandbox keeps the limits it was made with; else those of the command are set when it starts."""
+    egress: bool = False
+    """Whether a command can be given a way out through a proxy."""
 
     def require(self, isolation: Isolation) -> None:
         """Refuse a weaker boundary than the one asked for.
@@ -161,6 +168,18 @@ class Capabilities:
             raise IsolationUnavailable(
                 f"the task needs {isolation} isolation, and the {self.backend} backend gives {given}: "
                 f"submit it with another isolation, or to an executor whose backend gives {isolation}"
+            )
+
+    def require_egress(self, egress: Egress | None) -> None:
+        """Refuse a way out that could not be watched.
+
+        Raises:
+            IsolationUnavailable: with a sentence that names both.
+        """
+        if egress is not None and not self.egress:
+            raise IsolationUnavailable(
+                f"the task may reach {egress.rules[0]}, and the {self.backend} backend gives no way out of its sandboxes: "
+                "submit it without hosts, or to an executor whose backend has an egress proxy"
             )
 
     def admit(self, spec: Spec) -> None:

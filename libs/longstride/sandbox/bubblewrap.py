@@ -10,6 +10,7 @@ from pathlib import Path
 from longstride.sandbox import launcher
 from longstride.sandbox.base import Capabilities
 from longstride.sandbox.cell import Habits, Jailer
+from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.host import describe, find_host
 from longstride.sandbox.hosted import HostedBackend, Site
 from longstride.sandbox.rootfs import ENVIRONMENT, bounded_scratch, own_files, plain_scratch, system
@@ -21,7 +22,7 @@ class BubblewrapSandbox(HostedBackend):
 
     name = "bubblewrap"
 
-    def __init__(self, scratch: Path | None = None) -> None:
+    def __init__(self, scratch: Path | None = None, gates: Gates | None = None) -> None:
         """Find what the host gives; else as ``HostedBackend``."""
         self._host = find_host()
         grouped = self._host.grouped
@@ -30,6 +31,7 @@ class BubblewrapSandbox(HostedBackend):
             hierarchies=self._host.hierarchies,
             privileged=self._host.privileged,
             habits=Habits(grouped, None if grouped else self._host.programs.prlimit),
+            gates=gates,
         )
 
     def _set_up(self) -> None:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from longstride.sandbox import launcher
-from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Stats, Volume, Volumes
+from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Owner, Stats, Volume, Volumes
 from longstride.sandbox.cgroup import BWRAP, Group, Overhead
 from longstride.sandbox.clock import RunningClock
+from longstride.sandbox.egress.gate import Gates
+from longstride.sandbox.egress.inside import with_relay
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter, descendants
 from longstride.sandbox.runs import RunFolder
@@ -160,7 +162,9 @@ class HostedCell:
         jailer: Jailer,
         folder: RunFolder,
         group: Group,
+        owner: Owner | None,
         bound: Volume | None,
+        gates: Gates,
         held: ExitStack,
     ) -> None:
         """
@@ -170,7 +174,9 @@ class HostedCell:
             jailer: the running bwrap.
             folder: its files on the host.
             group: its control group, without limits yet.
+            owner: whom its code is on the host.
             bound: the workspace it was made with; ``None``: it is attached by ``put``.
+            gates: ways out, for the commands that have one.
             held: closed by ``destroy``.
         """
         self._habits = habits
@@ -178,7 +184,9 @@ class HostedCell:
         self._jailer = jailer
         self._folder = folder
         self._group = group
+        self._owner = owner
         self._bound = bound
+        self._gates = gates
         self._held = held
         self._clock = RunningClock()
         self._guard = threading.Lock()
@@ -205,9 +213,14 @@ class HostedCell:
 
     def exec(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
         """Bound it, tell the shell inside, and watch."""
-        script = self._start(command).script()
-        self._group.limit(command.limits, self._habits.overhead)
-        self._folder.fill(command.limits, command.files)
+        inside = with_relay(command)
+        script = self._start(inside).script()
+        self._group.limit(inside.limits, self._habits.overhead)
+        self._folder.fill(inside.limits, inside.files)
+        with self._gates.open(command.egress, self._folder.support, self._owner) as gate:
+            return gate.account(self._watched(command, script, cancelled))
+
+    def _watched(self, command: Command, script: bytes, cancelled: Cancellation) -> Execution:
         meter = GroupMeter(self._group) if self._habits.grouped else TreeMeter()
         supervisor = Supervisor(
             self._jailer.process,

@@ -82,4 +82,6 @@ def describe(host: Host, *, quota: bool, separate_ids: bool, prewarm: bool) -> C
     (enforced if quota else missing).append("bytes and inodes of the workspace (tmpfs)" if quota else NO_QUOTA)
     (enforced if separate_ids else missing).append("host ids of its own for each sandbox" if separate_ids else NO_IDS)
     (enforced if prewarm else missing).append("sandboxes that wait in a pool" if prewarm else NO_POOL)
-    return Capabilities("bubblewrap", frozenset({"process"}), tuple(enforced), tuple(missing), prewarm, links=True)
+    return Capabilities(
+        "bubblewrap", frozenset({"process"}), tuple(enforced), tuple(missing), prewarm, links=True, egress=True
+    )

@@ -25,6 +25,7 @@ from longstride.sandbox.base import (
 )
 from longstride.sandbox.cell import Habits, HostedCell, Jailer
 from longstride.sandbox.cgroup import Group, Hierarchy
+from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
 from longstride.sandbox.identity import Identities
 from longstride.sandbox.mounts import bind_read_only
@@ -73,6 +74,7 @@ class HostedBackend(ABC):
         hierarchies: tuple[Hierarchy, ...],
         privileged: bool,
         habits: Habits,
+        gates: Gates | None = None,
     ) -> None:
         """Remove what dead processes left, and try one sandbox.
 
@@ -81,6 +83,7 @@ class HostedBackend(ABC):
             hierarchies: where control groups are made.
             privileged: whether this process may mount and change ids.
             habits: how its sandboxes are bounded.
+            gates: ways out, where ``Capabilities.egress`` says so; ``None``: to public addresses alone.
 
         Raises:
             SandboxUnavailable: code cannot be isolated here; the text says what is missing and how to get it.
@@ -88,6 +91,7 @@ class HostedBackend(ABC):
         self._filter = seccomp.program()
         self._privileged = privileged
         self._habits = habits
+        self._gates = gates or Gates()
         root = scratch or default_root()
         self._scratch = self._open_scratch(root, hierarchies)
         self._warden = Warden(root)
@@ -129,7 +133,9 @@ class HostedBackend(ABC):
             jailer = self._launch(site)
             stack.callback(jailer.end, group)
             jailer.wait_until_ready()
-            return HostedCell(self._habits, self._volumes, jailer, folder, group, bound, stack.pop_all())
+            return HostedCell(
+                self._habits, self._volumes, jailer, folder, group, owner, bound, self._gates, stack.pop_all()
+            )
 
     def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
         """Create, run, destroy."""

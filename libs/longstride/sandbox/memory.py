@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from longstride.contracts.v1.action import Usage
+from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import (
     NEVER,
@@ -26,6 +27,7 @@ from longstride.sandbox.base import (
 )
 from longstride.sandbox.capture import Capture
 from longstride.sandbox.clock import RunningClock
+from longstride.sandbox.egress.allowlist import judged
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.volumes import DirectoryVolumes
 
@@ -53,6 +55,8 @@ class Process:
     links: Mapping[str, str] = field(default_factory=dict)
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
+    egress: Egress | None = None
+    connections: list[Connection] = field(default_factory=list)
     _cancelled: Cancellation = NEVER
     _clock: RunningClock = field(default_factory=RunningClock)
 
@@ -80,6 +84,13 @@ class Process:
             raise _Stopped
         if self.written > self.limits.output_mb * MEBIBYTE:
             raise LimitReached("output_mb")
+
+    def connect(self, host: str, port: int) -> bool:
+        """Ask for a connection, as through a proxy that reaches nothing; whether the rules allow it."""
+        if self.egress is None:
+            return False
+        self.connections.append(judged(self.egress, host, port))
+        return self.connections[-1].verdict == "allowed"
 
     @property
     def ran_s(self) -> float:
@@ -134,6 +145,7 @@ class MemoryCell:
             command.files,
             command.limits,
             command.links,
+            egress=command.egress,
             _cancelled=cancelled,
             _clock=self._clock,
         )
@@ -147,6 +159,7 @@ class MemoryCell:
             written=process.written,
             usage=Usage(wall_ms=process.ran_s * 1e3),
             killed=cancelled.is_set(),
+            connections=tuple(process.connections),
         )
 
     def collect(self, workspace: Volume) -> None:
@@ -221,7 +234,7 @@ class MemorySandbox:
     def capabilities(self) -> Capabilities:
         """Nothing is enforced."""
         missing = ("nothing is isolated: this backend is for tests",)
-        return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm, links=True)
+        return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm, links=True, egress=True)
 
     def create(self, spec: Spec) -> MemoryCell:
         """Nothing but the object."""

@@ -28,6 +28,7 @@ from longstride.tools.registry import AnyTool, Registry
 from longstride.tools.shelf import Shelf
 from longstride.tools.submit import SubmitArguments
 from longstride.tools.tool import Arguments, Bench, InvalidArguments, ToolResult
+from longstride.tools.traffic import traffic
 
 MEBIBYTE = 1 << 20
 PLAIN_TEXT = "text/plain; charset=utf-8"
@@ -132,7 +133,7 @@ class Executor:
 
         Raises:
             Refused: there is no such tool, it may not be called, or its arguments do not fit.
-            IsolationUnavailable: the backend's boundary is too weak for the task.
+            IsolationUnavailable: the backend's boundary is too weak for the task, or has no way out.
         """
         tool = self._permitted(command)
         try:
@@ -140,6 +141,7 @@ class Executor:
         except InvalidArguments as error:
             raise Refused("invalid", str(error)) from error
         self._backend.capabilities().require(command.isolation)
+        self._backend.capabilities().require_egress(command.egress)
         bench = self._bench(command, tool, task_id, session, cancelled, secrets)
         return Call(command, tool, arguments, session, bench)
 
@@ -174,6 +176,7 @@ class Executor:
             secrets,
             command.environment,
             Shelf(self._artifacts, session),
+            command.egress,
         )
 
     def _carry_out(self, call: Call) -> ActionExecuted:
@@ -226,6 +229,7 @@ class Executor:
             checks=tuple(redact_check(check, call.command.redactions) for check in judgement.checks),
             artifacts=judgement.artifacts + result.artifacts,
             usage=result.usage + judgement.usage,
+            traffic=traffic(call.bench.connections, self._artifacts, call.session) if call.command.egress else None,
         )
 
     def _commit(self, call: Call) -> tuple[ArtifactRef | None, str]:

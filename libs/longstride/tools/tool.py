@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from longstride.contracts.artifact import NamedArtifact
 from longstride.contracts.envelope import explain
 from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, ToolSpec, Usage
+from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
@@ -21,6 +22,7 @@ from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
 from longstride.tools.shelf import Shelf
+from longstride.tools.traffic import refused_connections
 
 
 class InvalidArguments(ValueError):
@@ -62,6 +64,7 @@ class Bench:
         secrets: Mapping[str, bytes] = NO_SECRETS,
         environment: Environment = Environment(),
         shelf: Shelf | None = None,
+        egress: Egress | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -70,6 +73,9 @@ class Bench:
         self.secrets = secrets
         self.environment = environment
         self._shelf = shelf
+        self.egress = egress
+        self.connections: list[Connection] = []
+        """What the commands asked of the network so far."""
         self.opened: Workspace | None = None
         """``None`` until a tool touches the workspace; most of a step's cost is spared when none does."""
         self._open_workspace = open_workspace
@@ -113,8 +119,10 @@ class Bench:
             env=self.environment.variables,
             files=mounted(self.secrets),
             links=self.environment.links,
+            egress=self.egress,
         )
         execution = self.backend.run(command, self.cancelled)
+        self.connections += execution.connections
         if execution.killed:
             raise ExecutionCancelled
         return execution
@@ -183,8 +191,9 @@ class PlannerTool(Tool[A]):
 def of_execution(execution: Execution) -> ToolResult:
     """The result of a command: its output, then its errors, then how it ended when that was not well."""
     parts = [*map(_shown, (execution.stdout, execution.stderr)), _ending(execution).encode()]
+    parts[2:2] = [refused_connections(execution.connections).encode()]
     output = b"".join(part if part.endswith(b"\n") else part + b"\n" for part in parts if part)
-    output = output.removesuffix(b"\n") if parts[2] else output
+    output = output.removesuffix(b"\n") if parts[3] else output
     return ToolResult(execution.status, output, execution.exit_code, execution.limit, execution.usage)
 
 
@@ -198,6 +207,13 @@ def _ending(execution: Execution) -> str:
         usage = execution.usage
         return (
             f"stopped by {execution.limit} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
-            f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output"
+            f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
         )
     return f"exit code {execution.exit_code}" if execution.exit_code else ""
+
+
+def _moved(execution: Execution) -> str:
+    if not execution.connections:
+        return ""
+    sent, received = (sum(getattr(c, way) for c in execution.connections) for way in ("sent", "received"))
+    return f", {sent / 2**20:.1f} MiB sent and {received / 2**20:.1f} MiB received"

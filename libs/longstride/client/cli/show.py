@@ -24,6 +24,8 @@ from longstride.client.step_view import History, StepView, history
 from longstride.storage.tasks import TaskHead
 
 LABEL = 10
+SHOWN_CONNECTIONS = 4
+"""Of a step, beside all the others; ``--step`` lists more."""
 
 
 def show_task(
@@ -66,7 +68,7 @@ def _show_step(deployment: Deployment, step: StepView, json: bool) -> None:
     if json:
         return show_json({**step_document(step), "observation_full": whole})
     lines = _lines()
-    show(*lines.proposed(step), *(lines.observed(step) if step.observation else ()))
+    show(*lines.proposed(step), *(lines.observed(step) if step.observation else ()), *lines.network(step))
     for name, text in (("written", step.text), ("observed", whole or ""), ("reflection", step.reflection or "")):
         if text:
             show(Text(f"\n{name}", "faint"), text)
@@ -94,6 +96,7 @@ def _page(deployment: Deployment, head: TaskHead, state: Task, past: History) ->
         yield from lines.waiting(step) if step.status == "waiting" else ()
         yield from lines.delegated(step)
         yield from lines.observed(step) if step.observation else ()
+        yield from lines.network(step, SHOWN_CONNECTIONS)
         if step.nudge:
             yield lines.note("nudge", step.nudge, "mend")
     if past.ended:
@@ -172,6 +175,7 @@ def step_document(step: StepView) -> dict[str, Any]:
         "decision": step.decision,
         "observation": step.observation and step.observation.model_dump(mode="json"),
         "reflection": step.reflection,
+        "traffic": step.traffic and step.traffic.model_dump(mode="json"),
         "checks": [check.model_dump(mode="json") for check in step.checks],
         "tokens": step.model_usage.tokens,
         "model_s": step.model_s,

@@ -157,6 +157,15 @@ def _described(
             help="Let its tool calls read this secret of the tenant, in /run/longstride/secrets. Repeat for more.",
         ),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        _opt(
+            "--allow-host",
+            panel=WORK,
+            metavar="HOST[:PORT,…]",
+            help="Let its programs reach this host (port 443), e.g. *.example.com:80,443. Repeat for more. Default: no network.",
+        ),
+    ] = None,
     approve: Annotated[
         str, _opt("--approve", panel=WORK, metavar="never|unsafe|always", help="Which actions wait for a person.")
     ] = "never",
@@ -222,6 +231,7 @@ def _described(
         "tools": tuple(tool) if tool else None,
         "agent": agent,
         "secrets": tuple(secret or ()),
+        "egress": {"rules": [_rule(text) for text in allow_host]} if allow_host else None,
         "approvals": approve,
         "limits": _given(steps=steps, tokens=tokens, cost_usd=cost, wall_clock_s=timeout, step_timeout_s=step_timeout),
         "sandbox": _given(memory_mb=memory, disk_mb=disk),
@@ -295,6 +305,12 @@ def _standard_input() -> str:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _rule(text: str) -> dict[str, Any]:
+    """``HOST``, ``HOST:PORT`` or ``HOST:PORT,PORT``; what a host and a port are, the contract says."""
+    host, colon, ports = text.rpartition(":")
+    return {"host": host, "ports": ports.split(",")} if colon else {"host": text}
 
 
 def _checks(commands: list[str], expect: str | None, number: float | None) -> list[dict[str, Any]]:

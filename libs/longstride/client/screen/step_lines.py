@@ -15,6 +15,7 @@ from longstride.client.screen.symbols import Symbols
 from longstride.client.screen.verdict import verdict
 from longstride.client.step_view import StepView
 from longstride.contracts.v1.action import Action, CheckResult, Observation
+from longstride.contracts.v1.egress import LISTED, Connection, Traffic
 from longstride.contracts.v1.events import TaskEnded
 
 TOOL = 13
@@ -86,6 +87,15 @@ class StepLines:
         if step.reflection and not step.checks:
             yield self._note(self.marks.hint, step.reflection, "mend")
 
+    def network(self, step: StepView, most: int = LISTED) -> Iterator[Text]:
+        """What the step's programs asked of the network."""
+        seen = step.traffic or Traffic()
+        for one in seen.connections[:most]:
+            yield self._note("network", _connection(one), "" if one.verdict == "allowed" else "bad")
+        if more := seen.total - len(seen.connections[:most]):
+            told = f"and {more} more, of {seen.total} in all; {seen.refused} refused"
+            yield self._note("network", told + (": see the task's artifacts" if seen.log else ""), "faint")
+
     def _result(self, mark: str, style: str, label: str, text: str, cost: str) -> Text:
         head = Text.assemble(" " * 5, (mark, style), " ", (f"{label:<{TOOL}} ", style))
         head.append(one_line(text), "" if style == "good" else style)
@@ -123,6 +133,14 @@ class StepLines:
             yield self._note("", end.detail, found.style)
         if spent:
             yield self._note("", spent, "faint")
+
+
+def _connection(one: Connection) -> str:
+    where = f"{one.host}:{one.port}" if one.host else "(no host)"
+    if one.verdict != "allowed":
+        return f"{where} {one.verdict}: {one.why}"
+    moved = f"{units.size(one.sent)} sent, {units.size(one.received)} received"
+    return f"{where} at {one.address}: {moved}, {one.why}"
 
 
 def _failure(seen: Observation) -> str:

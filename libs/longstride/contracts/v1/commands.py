@@ -9,6 +9,7 @@ from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import Action, ToolName
 from longstride.contracts.v1.check import Check
 from longstride.contracts.v1.context import ContextHead
+from longstride.contracts.v1.egress import Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import Isolation, Limits, SandboxLimits
@@ -54,6 +55,8 @@ class SubmitTask(Contract):
     isolation: Isolation = "process"
     environment: Environment = Environment()
     """What its sandboxes show beside the workspace."""
+    egress: Egress | None = None
+    """What the agent's programs may reach over the network; ``None``: nothing."""
     track: Track = "fast"
     policy: PolicyName | None = None
     """``None``: the deployment's default for the track."""
@@ -109,6 +112,8 @@ class ExecuteAction(Contract):
     secrets: tuple[SecretName, ...] = ()
     """Names; the values come from the executor's own side."""
     environment: Environment = Environment()
+    egress: Egress | None = None
+    """What the action may reach over the network; its checks reach nothing."""
     checks: tuple[Check, ...] = ()
     """Given with ``submit`` alone: run against the submission."""
     approvals: ApprovalRule = "never"

@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.model import Contract, Text
 from longstride.contracts.v1.action import Action, CheckResult, Observation, Usage
+from longstride.contracts.v1.egress import Traffic
 
 Outcome = Literal["succeeded", "failed", "cancelled"]
 
@@ -84,6 +85,8 @@ class ActionExecuted(Contract):
     artifacts: tuple[NamedArtifact, ...] = ()
     """Files handed in with ``submit``."""
     usage: Usage = Usage()
+    traffic: Traffic | None = None
+    """What it asked of the network, where the task may reach something."""
     error: Detail | None = None
     """The action's outcome is unknown and no attempt is left: not the agent's doing."""
     input_error: Detail | None = None
