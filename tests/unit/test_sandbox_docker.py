@@ -42,7 +42,7 @@ def site(tmp_path: Path) -> tuple[Shared, Site]:
     shared = Shared(etc, tmp_path / "empty", tmp_path / "filter")
     folder = RunFolder(tmp_path / "run", mounted=True)
     group = SimpleNamespace(name="ls-1")
-    return shared, Site(Owner(7, 7), folder, group, tmp_path / "work", limits=None)  # type: ignore[arg-type]
+    return shared, Site(Owner(7, 7), folder, group, tmp_path / "work", limits=None, links={})  # type: ignore[arg-type]
 
 
 def test_output_is_taken_apart_across_any_boundaries() -> None:
