@@ -22,6 +22,7 @@ from longstride.contracts.v1.audit_entry import (
     TaskEndedEntry,
 )
 from longstride.contracts.v1.commands import SubmitTask
+from longstride.contracts.v1.egress import Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ def _submitted(moment: Moment, event: e.Submitted) -> Iterator[AuditEntry]:
 
 def _observed(moment: Moment, event: e.ActionObserved) -> Iterator[AuditEntry]:
     answered = moment.cause.type == "action_executed"
-    yield _action(moment, _result(event.observation, moment.seq), moment.cause.attempt if answered else None)
+    attempt = moment.cause.attempt if answered else None
+    yield _action(moment, _result(event.observation, moment.seq), attempt, event.traffic)
 
 
 def _ended(moment: Moment, event: e.Ended) -> Iterator[AuditEntry]:
@@ -103,7 +105,8 @@ def _decided(moment: Moment, event: e.ApprovalDecided) -> Iterator[AuditEntry]:
     )
 
 
-def _action(moment: Moment, result: ActionResult, attempt: int | None) -> ActionEntry:
+def _action(moment: Moment, result: ActionResult, attempt: int | None, traffic: Traffic | None = None) -> ActionEntry:
+    egress = moment.task.submit.egress
     task, action, proposal = moment.task, moment.task.action, moment.task.proposal
     assert action is not None, "the entry is about an action"
     assert proposal is not None, "an action was proposed"
@@ -122,6 +125,8 @@ def _action(moment: Moment, result: ActionResult, attempt: int | None) -> Action
         arguments_event=proposal.event,
         limits=call_limits(task.submit),
         isolation=task.submit.isolation,
+        egress=tuple(map(str, egress.rules)) if egress else None,
+        traffic=traffic,
         result=result,
     )
 

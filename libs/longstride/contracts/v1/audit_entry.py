@@ -7,6 +7,7 @@ from pydantic import Field
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import ObservationStatus
+from longstride.contracts.v1.egress import Traffic
 from longstride.contracts.v1.events import EndReason, Outcome
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 
@@ -72,7 +73,10 @@ class ActionEntry(Contract):
     limits: SandboxLimits
     isolation: Isolation
     egress: tuple[str, ...] | None = None
-    """The hosts and ports it could reach; ``None``: the task had no network."""
+    """The hosts and ports it could reach, e.g. ``*.example.com:80,443``; ``None``: the task had no network."""
+    traffic: Traffic | None = None
+    """Every connection that it asked for, by its record or the record's object; ``None``: none could be made, or the
+    action has no result."""
     result: ActionResult
 
 
