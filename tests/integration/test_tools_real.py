@@ -205,7 +205,7 @@ def test_the_agent_never_sees_a_checks_files(box: Arena) -> None:
 def test_an_interpreter_outside_usr_is_shown_at_its_own_place(monkeypatch: pytest.MonkeyPatch) -> None:
     if Path(sys.base_prefix).is_relative_to("/usr"):
         pytest.skip("this interpreter lies in /usr")
-    monkeypatch.setattr("longstride.sandbox.bubblewrap.PYTHON_FOLDERS", ())
+    monkeypatch.setattr("longstride.sandbox.hosted.PYTHON_FOLDERS", ())
     with arena() as box:
         command = f'{sys.base_prefix}/bin/python3 -c "import sys, ssl; print(sys.version_info[:3])"; echo $PATH; touch {sys.base_prefix}/x'
         execution = box.shell(command)
