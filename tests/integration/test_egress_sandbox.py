@@ -310,7 +310,14 @@ def test_kill_of_the_executor_leaves_no_socket_and_no_relay(port: int) -> None:
             isolation="process",
             egress=way_out(port),
         )
-        arguments = [str(folder / "scratch"), str(folder / "artifacts"), "during-run", command.model_dump_json(), "0", "bubblewrap"]
+        arguments = [
+            str(folder / "scratch"),
+            str(folder / "artifacts"),
+            "during-run",
+            command.model_dump_json(),
+            "0",
+            "bubblewrap",
+        ]
         doomed = subprocess.run(
             [sys.executable, "-m", "tests.support.doomed_executor", *arguments],
             capture_output=True,
