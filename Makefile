@@ -9,8 +9,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STACK := .stack
 TESTS ?= $(wildcard tests/unit tests/contracts tests/integration tests/e2e tests/chaos)
-# Two at a time: tests wait for each other's processes more than they compute.
-WORKERS ?= 2
+# Three at a time on two cores: tests wait for each other's processes more than they compute.
+WORKERS ?= 3
 PYTEST_ARGS ?=
 # The virtual environment is ours, whoever runs make.
 export PIP_ROOT_USER_ACTION := ignore
