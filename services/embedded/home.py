@@ -16,17 +16,20 @@ class HomeTaken(RuntimeError):
 
 @contextmanager
 def owned(home: Path) -> Iterator[None]:
-    """Hold the folder's lock; the kernel lets go of it when this process dies, however it dies.
+    """Hold the folder's lock, which says by whom it is held; the kernel lets go of it when this process dies, however it dies.
 
     Raises:
         HomeTaken: another process holds it.
     """
     home.mkdir(parents=True, exist_ok=True)
-    with (home / "stack.lock").open("wb") as lock:
+    with (home / "stack.lock").open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise HomeTaken(f"another embedded stack runs in {home}") from error
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n".encode())
+        lock.flush()
         yield
 
 

@@ -213,7 +213,8 @@ def test_verify_says_which_row_and_fails_and_an_export_is_a_note_of_the_head(wor
         assert row["sha256"] == sha256(json.dumps(about, sort_keys=True, separators=(",", ":")))
     note = world.folder / "note.jsonl"
     note.write_text("\n".join(map(json.dumps, exported)))
-    assert world.longstride("audit", "verify", "--against", str(note))[0] == 0
+    code, out, _ = world.longstride("audit", "verify", "--against", str(note))
+    assert (code, "4 entries hold, 4 compared with the export" in " ".join(out.split())) == (0, True)
     with psycopg.connect(world.url) as connection:
         connection.execute("DELETE FROM audit WHERE tenant = 'default' AND seq = 4")
         connection.execute("DELETE FROM audit_heads WHERE tenant = 'default'")
@@ -246,6 +247,18 @@ def test_what_is_no_export_is_refused_with_its_line(world: World) -> None:
     note.write_text('{"tenant":"a","seq":1,"sha256":"0"}\n{"tenant":"a"}')
     code, _, err = world.longstride("audit", "verify", "--against", str(note))
     assert (code, "line 2: not an entry of" in " ".join(err.split())) == (2, True)
+
+
+def test_an_export_without_entries_proves_nothing(world: World) -> None:
+    note = world.folder / "note.jsonl"
+    note.write_text("")
+    code, _, err = world.longstride("audit", "verify", "--against", str(note))
+    assert (code, "holds no entry" in " ".join(err.split())) == (2, True)
+
+
+def test_a_hold_says_why(world: World) -> None:
+    code, _, err = world.longstride("audit", "hold", " ")
+    assert (code, "say why" in err) == (2, True)
 
 
 def sweep(stack: PlayedStack) -> None:

@@ -73,6 +73,8 @@ def test_the_chain_can_be_followed_by_a_stranger(database: Database) -> None:
         ("UPDATE audit SET entry = '{\"n\": 9}' WHERE seq = 2", 2, "it was changed"),
         ("UPDATE audit SET entry = (entry::text || ' ')::json WHERE seq = 2", 2, "it was changed"),
         ("UPDATE audit SET occurred_at = occurred_at + interval '1 second' WHERE seq = 3", 3, "it was changed"),
+        ("UPDATE audit SET occurred_at = 'infinity' WHERE seq = 3", 3, "it was changed"),
+        ("UPDATE audit SET occurred_at = '0044-03-15 BC' WHERE seq = 2", 2, "it was changed"),
         ("UPDATE audit SET sha256 = repeat('0', 64) WHERE seq = 2", 2, "it was changed"),
         ("UPDATE audit SET tenant = 'b' WHERE seq = 2", 2, "entry 2 is missing, the next one is 3"),
         ("DELETE FROM audit WHERE seq = 2", 2, "entry 2 is missing"),

@@ -18,11 +18,14 @@ from longstride.client.errors import ClientError, Unreachable
 STACK = """
 import fcntl, json, os, signal, sys, time
 home = sys.argv[sys.argv.index("--home") + 1]
-lock = open(home + "/stack.lock", "w")
+lock = open(home + "/stack.lock", "a")
 try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
     sys.exit("another stack runs here")
+lock.truncate(0)
+lock.write(str(os.getpid()))
+lock.flush()
 with open(home + "/starts", "a") as starts:
     starts.write("x")
 time.sleep(float(os.environ.get("SLOW", "0")))
@@ -128,9 +131,27 @@ def test_a_pid_that_another_process_got_is_not_a_stack(stack: EmbeddedStack) -> 
 
 def test_a_broken_stack_json_says_what_to_do(stack: EmbeddedStack) -> None:
     (stack.home / "stack.json").write_text("{")
-    with pytest.raises(ClientError, match=r"stack\.json cannot be read .* remove it"):
+    with pytest.raises(
+        ClientError, match=r"stack\.json cannot be read .*: `longstride down` ends the stack that wrote it"
+    ):
         stack.running()
-    (stack.home / "stack.json").unlink()
+    assert stack.down() is None
+    assert stack.running() is None
+
+
+@pytest.mark.parametrize("damage", ["broken", "removed"])
+def test_a_stack_whose_stack_json_is_damaged_can_be_ended(stack: EmbeddedStack, damage: str) -> None:
+    live = stack.up(silent)
+    if damage == "broken":
+        (stack.home / "stack.json").write_text("{bad")
+    else:
+        (stack.home / "stack.json").unlink()
+        with pytest.raises(Unreachable, match=f"pid {live.pid} holds the folder, and `longstride down` ends it"):
+            stack.up(silent, timeout_s=1)
+    ended = stack.down()
+    assert ended is not None
+    assert ended.pid == live.pid
+    assert stack.up(silent).pid != live.pid
 
 
 def test_a_stack_outlives_the_program_that_started_it(stack: EmbeddedStack, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Steps as people read them, folded from events."""
 
+from longstride.client.screen.step_lines import StepLines
+from longstride.client.screen.symbols import ASCII
 from longstride.client.step_view import history
 from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.commands import ApproveAction
@@ -46,3 +48,12 @@ def test_a_plan_shows_where_it_changes() -> None:
     past = history(task.events)
     assert [past.steps[i].new_plan for i in range(1, 5)] == [("a", "b"), None, None, ("b",)]
     assert past.plan == ("b",)
+
+
+def test_a_step_that_still_thinks_is_not_called_a_bad_answer() -> None:
+    lines = StepLines(80, ASCII)
+    thinking = history(Rehearsal("x").start().events).steps[1]
+    (line,) = lines.proposed(thinking)
+    assert "no reply" in line.plain
+    babble = history(Rehearsal("x").start().babble().events).steps[1]
+    assert "not an action" in next(iter(lines.proposed(babble))).plain

@@ -285,3 +285,27 @@ def test_an_empty_directory_is_told_of(tmp_path: Path) -> None:
     assert (
         "environment/Dockerfile: data/out is an empty directory, and there once a file is in it" in read(folder).notes
     )
+
+
+@pytest.mark.parametrize(
+    "place", ["environment/data", "environment/data/words.txt", "instruction.md", "tests/extra.txt"]
+)
+def test_no_link_in_a_folder_reaches_other_files_of_this_machine(tmp_path: Path, place: str) -> None:
+    secret = tmp_path / "home"
+    secret.mkdir()
+    (secret / "words.txt").write_text("HOST-SECRET")
+    folder = harbor(tmp_path / "task", dockerfile="FROM debian:12-slim\nWORKDIR /app\nCOPY data /app/data\n")
+    target = folder / place
+    if target.is_dir():
+        (target / "words.txt").unlink()
+        target.rmdir()
+    target.unlink(missing_ok=True)
+    target.symlink_to(secret if place.endswith("data") else secret / "words.txt")
+    with pytest.raises(UsageProblem, match="a link"):
+        read(folder)
+
+
+def test_a_link_to_another_file_of_the_folder_is_that_file(tmp_path: Path) -> None:
+    folder = harbor(tmp_path / "task")
+    (folder / "tests" / "same.sh").symlink_to("test.sh")
+    assert {file.path for file in read(folder).tests} >= {"test.sh", "same.sh"}

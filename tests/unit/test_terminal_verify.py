@@ -34,6 +34,8 @@ def test_a_reward_is_read_from_either_file(tmp_path: Path, files: dict[str, str]
         ("reward.txt", ""),
         ("reward.txt", "passed"),
         ("reward.txt", "nan"),
+        ("reward.txt", "5"),
+        ("reward.txt", "-1"),
         ("reward.json", "{}"),
         ("reward.json", '{"reward": null}'),
         ("reward.json", "1e999"),

@@ -36,6 +36,10 @@ class RunningStack:
     version: str
 
 
+class StackFileDamaged(ClientError):
+    """``stack.json`` does not say where the stack is reached."""
+
+
 class EmbeddedStack:
     """The stack of one home folder: ``stack.lock`` is held while it lives, ``stack.json`` says where it is reached."""
 
@@ -55,8 +59,9 @@ class EmbeddedStack:
         except OSError as error:
             raise self._unusable(error) from error
         except (ValueError, TypeError, KeyError) as error:
-            raise ClientError(
-                f"{self.home / 'stack.json'} cannot be read ({error}); remove it and try again"
+            raise StackFileDamaged(
+                f"{self.home / 'stack.json'} cannot be read ({error}): `longstride down` ends the stack that wrote it, and the"
+                " next command starts it again"
             ) from error
         return stack if _alive(stack.pid) and self._locked() else None
 
@@ -112,7 +117,11 @@ class EmbeddedStack:
             time.sleep(POLL_S)
         if child.poll() is None:
             child.terminate()
-        raise self._failed("it was not ready in time")
+        holder = self._holder()
+        told = (
+            f": pid {holder} holds the folder, and `longstride down` ends it" if holder not in (None, child.pid) else ""
+        )
+        raise self._failed(f"it was not ready in time{told}")
 
     def _failed(self, why: str) -> Unreachable:
         tail = "".join(f"\n  {line}" for line in self.log_tail())
@@ -132,7 +141,7 @@ class EmbeddedStack:
         Raises:
             ClientError: it has not ended in time.
         """
-        stack = self.running()
+        stack = self._live()
         if stack is None:
             return None
         os.kill(stack.pid, signal.SIGTERM)
@@ -142,6 +151,24 @@ class EmbeddedStack:
                 raise ClientError(f"the stack (pid {stack.pid}) still drains after {timeout_s:g} s; see {self.log}")
             time.sleep(POLL_S)
         return stack
+
+    def _live(self) -> RunningStack | None:
+        """What runs, though its ``stack.json`` be gone, or damaged and removed here: then little is known of it."""
+        try:
+            stack = self.running()
+        except StackFileDamaged:
+            (self.home / "stack.json").unlink(missing_ok=True)
+            stack = None
+        if stack is None and (pid := self._holder()) is not None:
+            return RunningStack(pid, "", self.home / "artifacts", "", "", "")
+        return stack
+
+    def _holder(self) -> int | None:
+        """Who holds this home; ``None``: nobody, or one that has just begun to."""
+        if not self._locked():
+            return None
+        told = (self.home / "stack.lock").read_text().strip()
+        return int(told) if told.isdecimal() and _alive(int(told)) else None
 
     def _locked(self) -> bool:
         """Whether a stack holds this home. Only asked when one is thought to live, as asking takes the lock for a moment."""

@@ -53,7 +53,9 @@ class Hold:
     released_at: datetime | None
 
 
-_COLUMNS = "tenant, seq, entry::text, previous, sha256, occurred_at"
+_COLUMNS = """tenant, seq, entry::text, previous, sha256,
+    CASE WHEN occurred_at BETWEEN '0001-01-02' AND '9999-12-30' THEN occurred_at ELSE 'epoch' END AS occurred_at"""
+"""A time that Python cannot hold was not written by anybody: as another one it breaks the chain where it stands."""
 _LINK = """encode(sha256(convert_to(
     '["' || {previous} || '",' || %(name)s || ',' || {seq} || ',"' || %(moment)s || '",' || %(entry)s || ']', 'UTF8')), 'hex')"""
 _APPEND = f"""

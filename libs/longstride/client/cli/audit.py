@@ -3,7 +3,7 @@
 import getpass
 import json as jsonlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,7 +60,7 @@ def verify(
     if json:
         show_json([asdict(verdict) for verdict in verdicts])
     elif verdicts:
-        show(*map(_told, verdicts))
+        show(*(_told(verdict, noted.get(verdict.tenant, {})) for verdict in verdicts))
     else:
         say("nothing has been audited yet")
     if any(verdict.broken for verdict in verdicts):
@@ -106,6 +106,8 @@ def hold(
     json: Json = False,
 ) -> None:
     """Place a legal hold on a tenant or a task: nothing of it is removed until it is released."""
+    if not reason.strip():
+        raise UsageProblem("say why: a hold without a reason is nobody's to release")
     with connect(say) as deployment:
         head = deployment.reader.find(task) if task else None
         with deployment.reader.transaction() as uow:
@@ -154,14 +156,15 @@ def _covers(hold: Hold) -> str:
     return f"task {hold.task_id} of {hold.tenant}" if hold.task_id else f"tenant {hold.tenant}"
 
 
-def _told(verdict: Verdict) -> Text:
+def _told(verdict: Verdict, noted: Mapping[int, str]) -> Text:
     gone = sum(gap.last - gap.first + 1 for gap in verdict.removed)
     removed = f"; {gone} removed by retention" if gone else ""
     if verdict.broken:
         return Text.assemble(
             (verdict.tenant, "name"), (f"  entry {verdict.broken.seq}: {verdict.broken.problem}", "bad")
         )
-    held = f"  {verdict.rows} entries hold{removed}; the head is {verdict.head.seq} {verdict.head.sha256}"
+    compared = f", {len(noted)} compared with the export" if noted else ""
+    held = f"  {verdict.rows} entries hold{compared}{removed}; the head is {verdict.head.seq} {verdict.head.sha256}"
     return Text.assemble((verdict.tenant, "name"), (held, "good"))
 
 
@@ -198,6 +201,8 @@ def _noted(path: Path) -> dict[str, dict[int, str]]:
             noted.setdefault(str(row["tenant"]), {})[int(row["seq"])] = str(row["sha256"])
         except (ValueError, TypeError, KeyError) as error:
             raise UsageProblem(f"{path}, line {number}: not an entry of `longstride audit export`") from error
+    if not noted:
+        raise UsageProblem(f"{path} holds no entry: there is nothing to compare with")
     return noted
 
 

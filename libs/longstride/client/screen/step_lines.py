@@ -44,7 +44,9 @@ class StepLines:
         if step.action and step.action.thought:
             yield self._note("thought", step.action.thought, "thought")
         cost = f"{units.tokens(step.model_usage.tokens)}  {units.seconds(step.model_s):>7}"
-        if step.action is None:
+        if step.status == "thinking":
+            yield self._row(step, "faint", "no reply", "", "")
+        elif step.action is None:
             yield self._row(step, "bad", "not an action", step.text, cost)
             yield self._note(self.marks.hint, step.format_error or "", "bad")
         else:

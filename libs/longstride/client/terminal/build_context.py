@@ -34,6 +34,7 @@ class BuildContext:
         if not found:
             raise ContextProblem(f"there is no {source} in {self.folder}")
         for path in found:
+            self._refuse_outside(path)
             self._refuse_hidden(path)
         return found
 
@@ -58,6 +59,11 @@ class BuildContext:
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
+
+    def _refuse_outside(self, path: Path) -> None:
+        """Somebody else's folder must not send files of this machine to a model."""
+        if not path.resolve().is_relative_to(self.folder.resolve()):
+            raise ContextProblem(f"{self._name(path)} is a link that leads outside {self.folder}")
 
     def _refuse_hidden(self, path: Path) -> None:
         name = self._name(path)

@@ -75,7 +75,11 @@ class _Import:
             raise UsageProblem(f"{self.folder} cannot be run here:\n{told}")
 
     def text(self, name: str) -> str:
-        """A file that must be there."""
+        """A file that must be there, and lie in the folder."""
+        if not _inside(self.folder / name, self.folder):
+            raise UsageProblem(
+                f"{self.folder / name} is a link that leads outside the folder: replace it by its content"
+            )
         try:
             return (self.folder / name).read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -90,7 +94,11 @@ class _Import:
     def files(self, folder: str) -> tuple[LocalFile, ...]:
         """All files below a folder of the task, by their paths in it."""
         root = self.folder / folder
-        return tuple(_files(root)) if root.is_dir() else ()
+        found = tuple(_files(root)) if root.is_dir() else ()
+        for file in found:
+            if not _inside(file.source, self.folder):
+                self.refuse(f"{folder}/{file.path} is a link that leads outside the folder: replace it by its content")
+        return tuple(file for file in found if _inside(file.source, self.folder))
 
     def tests(self) -> tuple[LocalFile, ...]:
         found = self.files("tests")
@@ -271,6 +279,11 @@ class _TerminalBench(_Import):
             return yaml.safe_load(self.text(name))
         except yaml.YAMLError as error:
             raise UsageProblem(f"{self.folder / name} is not YAML: {error}") from error
+
+
+def _inside(path: Path, folder: Path) -> bool:
+    """Links may lead about in the folder, and not to other files of this machine."""
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _files(root: Path) -> Iterator[LocalFile]:

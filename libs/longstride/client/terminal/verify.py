@@ -1,7 +1,6 @@
 """Runs inside the sandbox, as a task's check: its test script, then the reward it wrote as a score. Standard library alone."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -15,7 +14,7 @@ def reward(verifier: Path) -> float | None:
     """What ``reward.json`` or ``reward.txt`` says, in this order; ``None`` without either.
 
     Raises:
-        ValueError: it says something else than a finite number.
+        ValueError: it says something else than a number from 0 to 1.
     """
     for name, read in (("reward.json", _of_json), ("reward.txt", float)):
         file = verifier / name
@@ -24,8 +23,8 @@ def reward(verifier: Path) -> float | None:
                 value = float(read(file.read_text()))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{name} holds no reward: {error}") from error
-            if not math.isfinite(value):
-                raise ValueError(f"{name} holds {value}, which is no reward")
+            if not 0 <= value <= 1:  # nor is NaN
+                raise ValueError(f"{name} holds {value}, which is no reward: 0 to 1")
             return value
     return None
 
