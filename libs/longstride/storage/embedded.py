@@ -112,7 +112,14 @@ class EmbeddedPostgres:
         if self._process is not None:
             _end(self._process)
             self._process = None
+            self._remove_socket_folder()
         self._drop_lock()
+
+    def _remove_socket_folder(self) -> None:
+        """One outside the server's folder would stay behind when that is deleted. The server took its socket along."""
+        folder = _socket_folder(self._folder)
+        if self._folder not in folder.parents and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
     def __enter__(self) -> Self:
         self.start()
