@@ -82,7 +82,7 @@ def service(
                 OTEL_METRICS_EXPORTER="none",
             )
             service = JobService(deployment, ports.numbers["metrics"], network)
-            eventually(lambda: service.health()[0] == 200, 60)
+            eventually(lambda: service.health() == (200, {"broker": None, "children": None}), 60)
             yield service
         finally:
             if "trainer" in deployment.processes:
