@@ -5,7 +5,10 @@ from collections.abc import Callable
 import jsonschema
 import pytest
 
-from longstride.contracts.v1.action import ToolSpec
+from longstride.contracts.v1.action import Action, ToolSpec
+from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.egress import Egress, EgressRule
+from longstride.contracts.v1.limits import SandboxLimits
 from longstride.tools.registry import Registry, builtin_tools
 from longstride.tools.shell import Shell
 from longstride.tools.submit import Submit
@@ -169,3 +172,26 @@ def test_arguments_without_a_schema_are_refused() -> None:
 
     with pytest.raises(ValueError, match="tool 'strange' has arguments without a JSON schema"):
         Registry([Strange()])
+
+
+WAY_OUT = Egress(rules=(EgressRule(host="api.example.com"),))
+
+
+@pytest.mark.parametrize(
+    ("tool", "egress", "unsafe"),
+    [
+        ("shell", None, False),
+        ("shell", WAY_OUT, True),
+        ("python", WAY_OUT, True),
+        ("read_file", WAY_OUT, False),
+        ("submit", WAY_OUT, False),
+        ("no_such_tool", WAY_OUT, False),
+    ],
+)
+def test_a_call_that_may_have_sent_something_is_not_repeated_unseen(
+    tool: str, egress: Egress | None, unsafe: bool
+) -> None:
+    command = ExecuteAction(
+        step=1, action=Action(tool=tool), tools=(), limits=SandboxLimits(), isolation="process", egress=egress
+    )
+    assert TOOLS.unsafe(command) is unsafe

@@ -78,9 +78,13 @@ class Registry:
         return tuple(self._tools[name].spec for name in self.allowed(asked))
 
     def unsafe(self, message: Contract) -> bool:
-        """Whether a command calls a tool whose interrupted call must not be made again without a person."""
-        tool = self._tools.get(message.action.tool) if isinstance(message, ExecuteAction) else None
-        return tool is not None and tool.idempotency == "unsafe"
+        """Whether a command is one whose interrupted call must not be made again without a person.
+
+        Nothing brings back what a program has sent over the network, whatever its tool does to the workspace.
+        """
+        if not isinstance(message, ExecuteAction) or (tool := self._tools.get(message.action.tool)) is None:
+            return False
+        return tool.idempotency == "unsafe" or (message.egress is not None and tool.changes_workspace)
 
 
 def _shown(tool: AnyTool) -> ToolSpec:
