@@ -9,9 +9,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from longstride.client.application import application
-from longstride.client.errors import ClientError
-from longstride.client.screen import console
 from longstride.contracts.artifact import ref_for
 from longstride.contracts.envelope import MessageError, seal
 from longstride.contracts.ids import new_id
@@ -28,6 +25,7 @@ from longstride.observability.span_record import MemorySpans
 from longstride.storage.audit_chain import GENESIS
 from longstride.storage.memory import MemoryArtifacts
 from services.model_worker.sweeper import Sweeper
+from tests.support.command_line import longstride
 from tests.support.played_stack import PlayedStack, turns
 
 WHOLE = ref_for(b"all of it", session="s", kind="observation", media_type="text/plain")
@@ -59,15 +57,7 @@ class World:
 
     def longstride(self, *arguments: str) -> tuple[int, str, str]:
         """(exit code, standard output, standard error)."""
-        console.out.cache_clear()
-        console.err.cache_clear()
-        try:
-            code = application(list(arguments), standalone_mode=False) or 0
-        except ClientError as error:
-            console.complain(str(error))
-            code = error.exit_code
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
+        return longstride(self._capsys, *arguments)
 
     def json(self, *arguments: str) -> Any:
         code, out, err = self.longstride(*arguments, "--json")

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from longstride.client.application import application
-from longstride.client.errors import ClientError
-from longstride.client.screen import console
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.v1.action import Action, CheckResult, Observation
 from longstride.contracts.v1.events import ActionExecuted
@@ -22,6 +19,7 @@ from longstride.contracts.v1.input_file import InputFile
 from longstride.observability.span_record import SpanRecord
 from longstride.sandbox.volumes import DirectoryVolumes
 from longstride.sandbox.workspace import Workspaces
+from tests.support.command_line import longstride
 from tests.support.played_stack import PlayedStack, turns
 from tests.support.servers import Servers
 
@@ -57,15 +55,7 @@ class World:
 
     def longstride(self, *arguments: str) -> tuple[int, str, str]:
         """(exit code, standard output, standard error)."""
-        console.out.cache_clear()
-        console.err.cache_clear()
-        try:
-            code = application(list(arguments), standalone_mode=False) or 0
-        except ClientError as error:
-            console.complain(str(error))
-            code = error.exit_code
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
+        return longstride(self._capsys, *arguments)
 
     def finished(
         self, *script: tuple[Action, Observation | ActionExecuted | None], options: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Commands that skip the broker lose nothing by it: the attempt's row, its lease and the reaper are the same."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,7 +21,7 @@ from longstride.storage.unit_of_work import UnitOfWork
 from tests.support.broker_semantics import depth
 from tests.support.eventually import eventually
 from tests.support.messaging_fixtures import *  # noqa: F403
-from tests.support.messaging_fixtures import start_consumer, start_part
+from tests.support.messaging_fixtures import in_memory_broker, start_consumer, start_part
 from tests.support.pocket_planner import PocketPlanner, answer, ended, history, submission
 
 QUEUES = {"generate": "longstride.generate.fast", "execute": "longstride.execute"}
@@ -29,17 +29,10 @@ ANSWERS = "longstride.planner"
 
 
 @pytest.fixture
-def broker_url() -> Any:
+def broker_url() -> Iterator[str]:
     """What is shown here is that it is not asked."""
-    from uuid import uuid4
-
-    from longstride.messaging.memory_broker import MemoryBroker
-    from tests.support.messaging_fixtures import prepare
-
-    name = uuid4().hex
-    prepare(f"memory://{name}")
-    yield f"memory://{name}"
-    MemoryBroker.forget(name)
+    with in_memory_broker() as url:
+        yield url
 
 
 class Colocation:

@@ -25,7 +25,7 @@ from tests.support.broker_semantics import depth
 from tests.support.eventually import eventually
 from tests.support.inbox_of import InboxOf
 from tests.support.messaging_fixtures import *  # noqa: F403
-from tests.support.messaging_fixtures import start_backbone, start_consumer, start_part
+from tests.support.messaging_fixtures import in_memory_broker, start_backbone, start_consumer, start_part
 from tests.support.pocket_planner import PocketPlanner, answer, ended, history, new_task, submission
 
 GENERATE = "longstride.generate.fast"
@@ -33,17 +33,10 @@ ANSWERS = "longstride.planner"
 
 
 @pytest.fixture
-def broker_url() -> Any:
+def broker_url() -> Iterator[str]:
     """Leases live in PostgreSQL: one broker is enough, and the fast one will do."""
-    from uuid import uuid4
-
-    from longstride.messaging.memory_broker import MemoryBroker
-    from tests.support.messaging_fixtures import prepare
-
-    name = uuid4().hex
-    prepare(f"memory://{name}")
-    yield f"memory://{name}"
-    MemoryBroker.forget(name)
+    with in_memory_broker() as url:
+        yield url
 
 
 def dispatched(backbone: Backbone, phase: str = "generate", tool: str = "shell", send: bool = True) -> Envelope:

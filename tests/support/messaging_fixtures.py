@@ -1,7 +1,7 @@
 """Fixtures of the messaging tests: both brokers, a database, a backbone. Import them into a module to use them."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -31,15 +31,21 @@ def database_url(module_database_url: str) -> str:
 def broker_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A broker whose queues are declared and empty: each test runs on both."""
     if request.param == "memory":
-        name = uuid4().hex
-        url = f"memory://{name}"
-        prepare(url)
-        yield url
-        MemoryBroker.forget(name)
+        with in_memory_broker() as url:
+            yield url
     else:
         url = request.getfixturevalue("amqp_url")
         prepare(url)
         yield url
+
+
+@contextmanager
+def in_memory_broker() -> Iterator[str]:
+    """The URL of one of its own."""
+    name = uuid4().hex
+    prepare(f"memory://{name}")
+    yield f"memory://{name}"
+    MemoryBroker.forget(name)
 
 
 def prepare(url: str) -> None:
