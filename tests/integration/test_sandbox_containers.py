@@ -121,11 +121,11 @@ def test_fork_bomb(box: Arena, bomb: str) -> None:
 
     watcher = threading.Thread(target=count)
     watcher.start()
-    execution = box.shell(bomb, limits(wall_s=10))
+    box.shell(bomb, limits(wall_s=10))
     done.set()
     watcher.join()
-    assert execution.status in ("limit", "timeout", "failed", "ok")
     assert 1 < most <= SMALL.processes + 256
+    assert box.shell("echo alive").stdout == b"alive\n", "the next call is served"
 
 
 def counts(box: Arena) -> Iterator[int]:

@@ -97,11 +97,11 @@ def test_fork_bomb(box: Arena, bomb: str) -> None:
 
         watcher = threading.Thread(target=count)
         watcher.start()
-        execution = box.backend.run(Command(("/bin/bash", "-c", bomb), volume, bounds))
+        box.backend.run(Command(("/bin/bash", "-c", bomb), volume, bounds))
         done.set()
         watcher.join()
         assert processes_of(volume) == []
-    assert execution.status in ("ok", "limit", "timeout", "failed"), "bash may give up in good order"
+    assert box.shell("echo alive").stdout == b"alive\n", "the next call is served, however bash gave up"
     assert most <= 20 + 2, "bwrap's own two count beside the command's"
     assert most > 4 or "os.fork" not in bomb, "bash may be too quick to be seen"
 
