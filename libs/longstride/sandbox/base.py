@@ -96,6 +96,37 @@ class Command:
     """What it may reach over the network; ``None``: nothing."""
 
 
+class Input(Protocol):
+    """The standard input of a program that runs. May be used from any thread."""
+
+    def tell(self, data: bytes) -> None:
+        """Write all of it; blocks while the program does not read.
+
+        Raises:
+            ProgramEnded: nobody will read it.
+        """
+        ...
+
+    def hang_up(self) -> None:
+        """Nothing more will be told; a second call does nothing."""
+        ...
+
+
+Stream = Literal["stdout", "stderr"]
+
+
+class Dialogue(Protocol):
+    """Who talks with a program while it runs. Called by the thread that watches the sandbox: nothing here may block."""
+
+    def opened(self, stdin: Input) -> None:
+        """The program is about to start. Never called for one that cannot be started."""
+        ...
+
+    def heard(self, stream: Stream, data: bytes) -> None:
+        """It wrote this."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Execution:
     """How a command ended."""
@@ -215,8 +246,10 @@ class Sandbox(Protocol):
         """
         ...
 
-    def exec(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def exec(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Run to the end, a limit, or the cancellation, whichever is first; then no process of it is left. Blocks.
+
+        Without a ``dialogue`` the program's standard input is empty.
 
         Raises:
             SandboxFailed: the sandbox broke before the outcome was known.
@@ -277,7 +310,7 @@ class SandboxBackend(Protocol):
         """
         ...
 
-    def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def run(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """One command in a sandbox that is gone when this returns: ``run_once``.
 
         Raises:
@@ -295,12 +328,17 @@ class SandboxBackend(Protocol):
         ...
 
 
-def run_once(create: Callable[[Spec], Sandbox], command: Command, cancelled: Cancellation = NEVER) -> Execution:
+def run_once(
+    create: Callable[[Spec], Sandbox],
+    command: Command,
+    cancelled: Cancellation = NEVER,
+    dialogue: Dialogue | None = None,
+) -> Execution:
     """Create, put, exec, collect, destroy."""
     sandbox = create(Spec(command.limits, command.isolation, command.workspace, command.links))
     try:
         sandbox.put(command.workspace)
-        execution = sandbox.exec(command, cancelled)
+        execution = sandbox.exec(command, cancelled, dialogue)
         sandbox.collect(command.workspace)
     finally:
         sandbox.destroy()

@@ -16,6 +16,7 @@ from longstride.sandbox.base import (
     Cancellation,
     Capabilities,
     Command,
+    Dialogue,
     Execution,
     Owner,
     Spec,
@@ -137,9 +138,9 @@ class HostedBackend(ABC):
                 self._habits, self._volumes, jailer, folder, group, owner, bound, self._gates, stack.pop_all()
             )
 
-    def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def run(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Create, run, destroy."""
-        return run_once(self.create, command, cancelled)
+        return run_once(self.create, command, cancelled, dialogue)
 
     def reap(self) -> list[str]:
         """Remove what dead executors left under the same root."""

@@ -17,6 +17,7 @@ from longstride.sandbox.base import (
     Cancellation,
     Capabilities,
     Command,
+    Dialogue,
     Execution,
     Sandbox,
     SandboxBackend,
@@ -139,9 +140,9 @@ class Pool:
         self._watcher.acquired("warm" if sandbox else "cold", time.monotonic() - started)
         return PooledSandbox(made, lambda: self._gave_back(shelf))
 
-    def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def run(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Take, run, destroy."""
-        return run_once(self.create, command, cancelled)
+        return run_once(self.create, command, cancelled, dialogue)
 
     def reap(self) -> list[str]:
         """The backend's."""
