@@ -413,3 +413,14 @@ def test_an_action_that_a_rule_holds_back_is_sent_out_once(world: World) -> None
     with stack.database.begin() as uow:
         assert uow.attempts.last(task_id, 1, "execute") == 1
     assert statuses(stack, task_id) == [("shell", "ok"), ("submit", "ok")]
+
+
+def test_an_audit_that_was_emptied_as_a_whole_is_missed(world: World) -> None:
+    task(world.stack(SUBMIT))
+    assert world.longstride("audit", "verify")[0] == 0
+    with psycopg.connect(world.url) as connection:
+        connection.execute("DELETE FROM audit")
+        connection.execute("DELETE FROM audit_heads")
+    code, told, _ = world.longstride("audit", "verify")
+    assert code == 1
+    assert "the whole chain is gone: each ended task of the tenant (1) had its entries" in told

@@ -21,9 +21,10 @@ def require_sound(task: SubmitTask) -> None:
     Raises:
         UsageProblem: it cannot be carried out; the text says why.
     """
+    from longstride.policies.naming import unnameable
     from longstride.tools.registry import builtin_tools
 
-    if why := objection(task, builtin_tools().names):
+    if why := objection(task, builtin_tools().names) or unnameable(task.policy):
         raise UsageProblem(f"not a task: {why}")
 
 

@@ -189,7 +189,13 @@ def _described(
     ] = None,
     policy: Annotated[
         str | None,
-        _opt("--policy", "-p", panel=POLICY, metavar="NAME", help="builtin, builtin@7, local:PATH or remote:URL."),
+        _opt(
+            "--policy",
+            "-p",
+            panel=POLICY,
+            metavar="NAME",
+            help="builtin, builtin@7, local:PATH, remote:URL or scripted:PATH.",
+        ),
     ] = None,
     track: Annotated[
         str, _opt("--track", panel=POLICY, metavar="fast|deep", help="Which deployment serves the calls.")
@@ -235,7 +241,7 @@ def _described(
         "approvals": approve,
         "limits": _given(steps=steps, tokens=tokens, cost_usd=cost, wall_clock_s=timeout, step_timeout_s=step_timeout),
         "sandbox": _given(memory_mb=memory, disk_mb=disk),
-        "policy": policy,
+        "policy": policy and _policy(policy),
         "track": track,
         "sampling": _given(temperature=temperature, seed=seed),
         "priority": priority,
@@ -305,6 +311,17 @@ def _standard_input() -> str:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _policy(name: str) -> str:
+    """As the services find it, which run in other folders."""
+    from longstride.policies.base import PolicyUnavailable
+    from longstride.policies.naming import found_from
+
+    try:
+        return found_from(name, Path.cwd())
+    except PolicyUnavailable as error:
+        raise UsageProblem(str(error)) from error
 
 
 def _rule(text: str) -> dict[str, Any]:
