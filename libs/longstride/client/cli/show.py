@@ -113,6 +113,8 @@ def _facts(deployment: Deployment, head: TaskHead, state: Task) -> Iterator[tupl
     yield "time", f"{units.seconds(running_s(state))} of {units.seconds(limits.wall_clock_s)} running"
     policy = head.policy or "the default of its track"
     yield "policy", f"{policy}, {head.track} track, priority {head.priority}, tenant {head.tenant}"
+    if found := deployment.reader.hindrance(head.id):
+        yield "waits", f"{found.reason} (last tried {units.ago(found.at)} ago)"
     if state.answer:
         yield "answer", state.answer if state.outcome == "succeeded" else f"{state.answer}   (not accepted)"
     yield "session", head.session_id
@@ -155,6 +157,7 @@ def document(deployment: Deployment, head: TaskHead, state: Task, past: History)
             {"name": a.name, **a.ref.model_dump(mode="json"), "where": deployment.where(a.ref.key)}
             for a in state.artifacts
         ],
+        "waits": (found := deployment.reader.hindrance(head.id)) and asdict(found),
         "trace_id": trace_id(head),
     }
 
