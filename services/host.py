@@ -1,6 +1,5 @@
 """What every service's process does first and last: connect, check, tell, end."""
 
-import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -34,8 +33,7 @@ from longstride.storage.outbox import OutboxMessage
 from longstride.storage.readiness import patiently, wait_for_artifacts, wait_for_database
 from longstride.tools.registry import Registry, builtin_tools
 from services.connections import Connections
-
-logger = logging.getLogger(__name__)
+from services.startup import CHECK, Startup
 
 
 class Stoppable(Protocol):
@@ -70,6 +68,11 @@ class Host:
     connections: Connections
     backbone: Backbone
     telemetry: Telemetry
+    startup: Startup
+
+    def started(self) -> None:
+        """From now on its other checks tell how it does."""
+        self.telemetry.health.withdraw(CHECK)
 
     @cached_property
     def artifacts(self) -> ArtifactStore:
@@ -116,11 +119,16 @@ def open_host(
         lease_ttl_s=connections.lease_ttl_s,
         heartbeat_s=connections.heartbeat_s,
     )
+    startup = Startup()
     telemetry = telemetry or setup(
-        service, settings or TelemetrySettings(), writer=span_writer(database_url), incarnation=backbone.incarnation
+        service,
+        settings or TelemetrySettings(),
+        writer=span_writer(database_url),
+        incarnation=backbone.incarnation,
+        checks={CHECK: startup},
     )
     backbone.relay.on_settled = publication_spans(telemetry)
-    return Host(service, connections, backbone, telemetry)
+    return Host(service, connections, backbone, telemetry, startup)
 
 
 def publication_spans(telemetry: Telemetry) -> Observer:
@@ -157,7 +165,7 @@ def check(host: Host) -> None:
     Raises:
         StorageError, MessagingError: the text says what is wrong, and what to do.
     """
-    patience, say = host.connections.patience_s, logger.warning
+    patience, say = host.connections.patience_s, host.startup.say
     if host.connections.migrate:
         migrate(host.connections, say)
     wait_for_database(host.backbone.database, patience, say)
@@ -178,6 +186,7 @@ def run(service: str, parts: Callable[[Host], Sequence[Part]]) -> int:
         check(host)
         runtime = ServiceRuntime(host.backbone, [*host.housekeeping(), *parts(host)])
         host.telemetry.health.register("parts", lambda: ailing(runtime))
+        host.started()
     except ValidationError as error:
         return refuse(f"settings: {explain(error)}")
     except (StorageError, MessagingError) as error:

@@ -88,6 +88,7 @@ def run_jobs(
         check(host)
         prepare(host)
         host.backbone.close()
+        host.started()
     except ValidationError as error:
         return refuse(f"settings: {explain(error)}")
     except (StorageError, MessagingError) as error:

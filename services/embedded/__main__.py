@@ -111,6 +111,7 @@ def serve(home: Path) -> int:
         runtime.end_on_signals()
         runtime.start()
         wait_ready(parts)
+        host.started()
         assert host.connections.artifacts_dir is not None
         announce(home, postgres.url, host.connections.artifacts_dir, host.backbone.incarnation)
         failed = runtime.wait()
