@@ -253,12 +253,12 @@ def test_an_agent_that_kills_the_relay_is_alone(box: Arena, port: int) -> None:
 # -- what the agent and the record are told ----------------------------------------------------------------------------
 
 
-def act(box: Arena, code: str, egress: Egress):
+def act(box: Arena, code: str, egress: Egress, limits: SandboxLimits = SMALL):
     command = ExecuteAction(
         step=1,
         action=Action(tool="python", arguments={"code": code}),
         tools=(),
-        limits=SMALL,
+        limits=limits,
         isolation="process",
         egress=egress,
     )
@@ -279,6 +279,29 @@ def test_a_rate_holds_a_download_back(box: Arena, port: int) -> None:
     end = run(box, fetch(f"http://{HOST}:{port}/{700 * 1024}"), way_out(port, kbytes_per_s=400))
     assert end.status == "ok"
     assert end.usage.wall_ms >= 1500
+
+
+@pytest.mark.parametrize("upload", [False, True])
+def test_a_call_that_the_rate_made_too_slow_says_so_and_how_far_it_got(box: Arena, port: int, upload: bool) -> None:
+    size = 3_000_000
+    code = (
+        f"import urllib.request as u; u.urlopen('http://{HOST}:{port}/1', data=bytes({size}))"
+        if upload
+        else fetch(f"http://{HOST}:{port}/{size}")
+    )
+    told = act(box, code, way_out(port, kbytes_per_s=200), SMALL.model_copy(update={"wall_s": 3.0}))
+    assert told.observation is not None
+    assert (told.observation.status, told.observation.limit) == ("timeout", "egress.kbytes_per_s=200")
+    moved = r"0\.[1-9] MiB sent and 0\.0 MiB received" if upload else r"0\.0 MiB sent and 0\.[1-9] MiB received"
+    line = rf"stopped by wall_s=3, while egress\.kbytes_per_s=200 held the network back, after 3\.\d s, .*, {moved}$"
+    assert re.search(line, told.observation.text)
+
+
+def test_a_call_that_was_slow_by_itself_is_not_blamed_on_the_rate(box: Arena, port: int) -> None:
+    code = fetch(f"http://{HOST}:{port}/100000") + "\nimport time; time.sleep(60)"
+    told = act(box, code, way_out(port, kbytes_per_s=400), SMALL.model_copy(update={"wall_s": 3.0}))
+    assert told.observation is not None
+    assert (told.observation.status, told.observation.limit) == ("timeout", "wall_s=3")
 
 
 def test_every_connection_is_in_the_record_however_many(box: Arena, port: int) -> None:

@@ -205,8 +205,11 @@ def _shown(stream: bytes) -> bytes:
 def _ending(execution: Execution) -> str:
     if execution.limit:
         usage = execution.usage
+        by = execution.limit
+        if execution.deadline:
+            by = f"{execution.deadline}, while {execution.limit} held the network back,"
         return (
-            f"stopped by {execution.limit} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
+            f"stopped by {by} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
             f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
         )
     return f"exit code {execution.exit_code}" if execution.exit_code else ""
