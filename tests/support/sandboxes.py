@@ -14,6 +14,7 @@ from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.check import Check
 from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.egress import Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
@@ -94,6 +95,7 @@ class Arena:
         cancelled: Cancellation = NEVER,
         environment: Environment = Environment(),
         tools: Sequence[str] = (),
+        egress: Egress | None = None,
         **arguments: object,
     ) -> ActionExecuted:
         """One action through the executor."""
@@ -107,6 +109,7 @@ class Arena:
             isolation="process",
             environment=environment,
             checks=tuple(checks),
+            egress=egress,
         )
         return self.executor.execute(command, task_id=task, session_id="session", cancelled=cancelled)
 
