@@ -141,6 +141,8 @@ class Execution:
     """Bytes of both together, the dropped ones included."""
     limit: str | None = None
     """Which limit stopped it, e.g. ``memory_mb=512``."""
+    deadline: str | None = None
+    """The time that ran out, e.g. ``wall_s=120``, when ``limit`` is what made it too slow."""
     usage: Usage = field(default_factory=Usage)
     killed: bool = False
     """It was cancelled from outside; then ``status`` says nothing."""

@@ -15,6 +15,7 @@ from longstride.sandbox import bundle, cgroup, launcher
 from longstride.sandbox.base import Capabilities, Owner, Volume
 from longstride.sandbox.cell import START_S, Habits, Jailer
 from longstride.sandbox.cgroup import Group, Overhead
+from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
 from longstride.sandbox.host import INSTEAD, NO_GROUPS, NO_POOL
 from longstride.sandbox.hosted import INSIDE, HostedBackend, Site
@@ -106,11 +107,12 @@ class RuntimeJailer(Jailer):
 class OciSandbox(HostedBackend):
     """Runs commands in OCI containers of their own."""
 
-    def __init__(self, kind: Kind = "runc", scratch: Path | None = None) -> None:
+    def __init__(self, kind: Kind = "runc", scratch: Path | None = None, gates: Gates | None = None) -> None:
         """
         Args:
             kind: which runtime; ``runsc`` for the isolation ``gvisor``.
             scratch: a folder for mounts and short-lived files, which processes may share; ``None``: the system's place.
+            gates: ways out, which runc's sandboxes may be given; ``None``: to public addresses alone.
 
         Raises:
             SandboxUnavailable: code cannot be isolated here; the text says what is missing and how to get it.
@@ -120,7 +122,11 @@ class OciSandbox(HostedBackend):
         hierarchies = cgroup.mounted() if kind == "runc" else cgroup.discover()
         grouped = {"memory", "pids"} <= cgroup.given(hierarchies)
         super().__init__(
-            scratch, hierarchies=hierarchies, privileged=True, habits=Habits(grouped, overhead=OVERHEAD[kind])
+            scratch,
+            hierarchies=hierarchies,
+            privileged=True,
+            habits=Habits(grouped, overhead=OVERHEAD[kind]),
+            gates=gates,
         )
 
     def _set_up(self) -> None:
@@ -191,7 +197,11 @@ class OciSandbox(HostedBackend):
             missing.append(LOOSE)
         why_not = NO_POOL if self.attaches else NOT_LATER
         (enforced if self._prewarm else missing).append("sandboxes that wait in a pool" if self._prewarm else why_not)
-        return Capabilities(f"oci ({kind})", ISOLATION[kind], tuple(enforced), tuple(missing), self._prewarm)
+        # gVisor's kernel opens no socket of the host, the gate's included, unless it is told to open them all.
+        way_out = kind == "runc"
+        return Capabilities(
+            f"oci ({kind})", ISOLATION[kind], tuple(enforced), tuple(missing), self._prewarm, egress=way_out
+        )
 
     def _advice(self, said: str) -> str:
         return f"Run `{self._runtime.program} --debug run` with a bundle of `{self._runtime.kind} spec` to see why."

@@ -14,6 +14,7 @@ from longstride.tools.artifact_get import ArtifactGet
 from longstride.tools.artifact_put import ArtifactPut
 from longstride.tools.delegate import Delegate
 from longstride.tools.edit_file import EditFile
+from longstride.tools.fetch_url import FetchUrl
 from longstride.tools.noop import Noop
 from longstride.tools.python import Python
 from longstride.tools.read_file import ReadFile
@@ -80,11 +81,12 @@ class Registry:
     def unsafe(self, message: Contract) -> bool:
         """Whether a command is one whose interrupted call must not be made again without a person.
 
-        Nothing brings back what a program has sent over the network, whatever its tool does to the workspace.
+        Nothing brings back what an agent's program has sent over the network, whatever its tool does to the workspace.
         """
         if not isinstance(message, ExecuteAction) or (tool := self._tools.get(message.action.tool)) is None:
             return False
-        return tool.idempotency == "unsafe" or (message.egress is not None and tool.changes_workspace)
+        reaches_out = message.egress is not None and tool.changes_workspace and tool.sends
+        return tool.idempotency == "unsafe" or reaches_out
 
 
 def _shown(tool: AnyTool) -> ToolSpec:
@@ -100,5 +102,5 @@ def _shown(tool: AnyTool) -> ToolSpec:
 def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
-    on_request = (EditFile(), RunTests(), ArtifactPut(), ArtifactGet())
+    on_request = (EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl())
     return Registry((*executed, Delegate(), Recall(), *on_request))

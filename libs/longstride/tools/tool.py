@@ -24,6 +24,8 @@ from longstride.tools.observation import printable
 from longstride.tools.shelf import Shelf
 from longstride.tools.traffic import refused_connections
 
+NO_FILES: Mapping[str, bytes] = {}
+
 
 class InvalidArguments(ValueError):
     """The arguments do not fit the tool's schema; the text names each field and what was expected."""
@@ -100,10 +102,20 @@ class Bench:
                 return target + path.removeprefix(link)
         return path
 
-    def run(self, *argv: str, wall_s: float | None = None, output_bytes: int | None = None) -> Execution:
+    def run(
+        self,
+        *argv: str,
+        wall_s: float | None = None,
+        output_bytes: int | None = None,
+        files: Mapping[str, bytes] = NO_FILES,
+    ) -> Execution:
         """Run a command in a sandbox of its own, within the limits and ``wall_s``.
 
-        ``output_bytes``: keep more of the output than the task's limit, for a report that is read by the tool itself.
+        Args:
+            argv: the command.
+            wall_s: less time than the task's limit.
+            output_bytes: keep more of the output than the task's limit, for a report that is read by the tool itself.
+            files: laid beside the secrets, as in ``Command``.
 
         Raises:
             ExecutionCancelled: it was killed from outside.
@@ -117,7 +129,7 @@ class Bench:
             limits,
             self.isolation,
             env=self.environment.variables,
-            files=mounted(self.secrets),
+            files={**mounted(self.secrets), **files},
             links=self.environment.links,
             egress=self.egress,
         )
@@ -152,6 +164,8 @@ class Tool(ABC, Generic[A]):
     """Carried out by the planner: the executor never sees it."""
     changes_workspace: ClassVar[bool] = True
     """``False``: it only reads, and the workspace need not be looked through afterwards."""
+    sends: ClassVar[bool] = True
+    """Whether what it does over the network may change something there; ``False``: an interrupted call may be made again."""
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -205,8 +219,11 @@ def _shown(stream: bytes) -> bytes:
 def _ending(execution: Execution) -> str:
     if execution.limit:
         usage = execution.usage
+        by = execution.limit
+        if execution.deadline:
+            by = f"{execution.deadline}, while {execution.limit} held the network back,"
         return (
-            f"stopped by {execution.limit} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
+            f"stopped by {by} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
             f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
         )
     return f"exit code {execution.exit_code}" if execution.exit_code else ""

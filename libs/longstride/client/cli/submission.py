@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from longstride.client.cli.allowed_hosts import way_out
 from longstride.client.connect import Deployment
 from longstride.client.errors import UsageProblem
 from longstride.client.input_files import InputFiles
@@ -166,6 +167,28 @@ def _described(
             help="Let its programs reach this host (port 443), e.g. *.example.com:80,443. Repeat for more. Default: no network.",
         ),
     ] = None,
+    network_rate: Annotated[
+        int | None,
+        _opt(
+            "--network-rate",
+            panel=LIMITS,
+            metavar="KB",
+            help="KiB a second that a tool call moves at most to and from allowed hosts, each way (2048).",
+            min=1,
+            max=10_000_000,
+        ),
+    ] = None,
+    network_volume: Annotated[
+        int | None,
+        _opt(
+            "--network-volume",
+            panel=LIMITS,
+            metavar="MB",
+            help="MiB that a tool call moves at most, each way (64).",
+            min=1,
+            max=1_000_000,
+        ),
+    ] = None,
     approve: Annotated[
         str, _opt("--approve", panel=WORK, metavar="never|unsafe|always", help="Which actions wait for a person.")
     ] = "never",
@@ -237,7 +260,7 @@ def _described(
         "tools": tuple(tool) if tool else None,
         "agent": agent,
         "secrets": tuple(secret or ()),
-        "egress": {"rules": [_rule(text) for text in allow_host]} if allow_host else None,
+        "egress": way_out(allow_host or [], network_rate, network_volume),
         "approvals": approve,
         "limits": _given(steps=steps, tokens=tokens, cost_usd=cost, wall_clock_s=timeout, step_timeout_s=step_timeout),
         "sandbox": _given(memory_mb=memory, disk_mb=disk),
@@ -322,12 +345,6 @@ def _policy(name: str) -> str:
         return found_from(name, Path.cwd())
     except PolicyUnavailable as error:
         raise UsageProblem(str(error)) from error
-
-
-def _rule(text: str) -> dict[str, Any]:
-    """``HOST``, ``HOST:PORT`` or ``HOST:PORT,PORT``; what a host and a port are, the contract says."""
-    host, colon, ports = text.rpartition(":")
-    return {"host": host, "ports": ports.split(",")} if colon else {"host": text}
 
 
 def _checks(commands: list[str], expect: str | None, number: float | None) -> list[dict[str, Any]]:

@@ -1,10 +1,15 @@
 """How fast and how much one direction of a call may move."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 BURST_S = 0.25
 """Seconds' worth of bytes that may go at once after a pause."""
+CHUNKS = (256, 1 << 16)
+"""Fewest and most bytes that are moved at a time."""
+LATELY_S = 1.0
+HELD_SHARE = 0.1
+"""Of a call's time, from which on the rate is what made it slow."""
 
 
 class TokenBucket:
@@ -28,6 +33,25 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate)
 
 
+class Hold:
+    """How long one direction was held back. Waits of several connections at a time count once."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seconds, self._until = 0.0, float("-inf")
+
+    def add(self, wait_s: float) -> None:
+        """A transfer waits so long from now on."""
+        if wait_s:
+            now = self._clock()
+            self._seconds += max(0.0, now + wait_s - max(now, self._until))
+            self._until = max(self._until, now + wait_s)
+
+    def explains(self, ran_s: float) -> bool:
+        """Whether a call that is stopped now, after ``ran_s`` seconds, was held back to the end and for a good part of it."""
+        return self._clock() - self._until < LATELY_S and self._seconds >= HELD_SHARE * ran_s
+
+
 class FlowExhausted(Exception):
     """The call has moved all it may in this direction."""
 
@@ -39,8 +63,11 @@ class Flow:
     bucket: TokenBucket
     cap: int
     """Bytes."""
-    moved: int = 0
-    exhausted: bool = False
+    hold: Hold
+    chunk: int = CHUNKS[1]
+    """Bytes to move at a time: what a slow rate lets through at once, so that a count tells how far it got."""
+    moved: int = field(default=0, init=False)
+    exhausted: bool = field(default=False, init=False)
 
     def take(self, amount: int) -> float:
         """Seconds to wait before these bytes may go.
@@ -52,10 +79,14 @@ class Flow:
             self.exhausted = True
             raise FlowExhausted
         self.moved += amount
-        return self.bucket.take(amount)
+        wait_s = self.bucket.take(amount)
+        self.hold.add(wait_s)
+        return wait_s
 
 
 def flow(kbytes_per_s: int, max_mbytes: int, clock: Callable[[], float]) -> Flow:
     """A direction that has moved nothing yet."""
     rate = kbytes_per_s * 1024.0
-    return Flow(TokenBucket(rate, rate * BURST_S, clock), max_mbytes << 20)
+    fewest, most = CHUNKS
+    chunk = min(most, max(fewest, int(rate * BURST_S)))
+    return Flow(TokenBucket(rate, rate * BURST_S, clock), max_mbytes << 20, Hold(clock), chunk)

@@ -97,6 +97,10 @@ class Proxy:
         """Whether the call has moved all it may, one way or the other."""
         return self.outward.exhausted or self.inward.exhausted
 
+    def held_back(self, ran_s: float) -> bool:
+        """Whether a call that is stopped now, after ``ran_s`` seconds, is one whose transfers the rate held back."""
+        return self.outward.hold.explains(ran_s) or self.inward.hold.explains(ran_s)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end. What becomes of it is in the ledger."""
         if len(self.ledger.entries) >= self._world.bounds.recorded:
@@ -256,14 +260,14 @@ class Transfer:
             await download
 
     async def _upload(self, early: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        data = early or await reader.read(CHUNK)
+        data = early or await reader.read(self.outward.chunk)
         while data:
             await self._send(data, writer)
-            data = await reader.read(CHUNK)
+            data = await reader.read(self.outward.chunk)
         writer.write_eof()
 
     async def _download(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(CHUNK):
+        while data := await reader.read(self.inward.chunk):
             await self._pace(self.inward, len(data))
             self.entry.received += len(data)
             writer.write(data)
@@ -283,7 +287,7 @@ class Transfer:
         await self._send(server.send(onward) or b"", writer)
         while not isinstance(event := conversation.next_event(), h11.EndOfMessage):
             if event is h11.NEED_DATA:
-                conversation.receive_data(await reader.read(CHUNK))
+                conversation.receive_data(await reader.read(self.outward.chunk))
             elif isinstance(event, h11.Data):
                 await self._send(server.send(event) or b"", writer)
         if last := server.send(h11.EndOfMessage()):
