@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from longstride.agent import events as e
+from longstride.agent.allowance import allowance
 from longstride.agent.decision import Decision
 from longstride.agent.task import Task, evolve
 from longstride.agent.transitions import call_limits
@@ -123,7 +124,8 @@ def _action(moment: Moment, result: ActionResult, attempt: int | None, traffic: 
         tool=action.tool,
         arguments_sha256=arguments_hash(action),
         arguments_event=proposal.event,
-        limits=call_limits(task.submit),
+        limits=call_limits(task),
+        allowance=allowance(task.submit.limits, task.tools_spent),
         isolation=task.submit.isolation,
         egress=tuple(map(str, egress.rules)) if egress else None,
         traffic=traffic,

@@ -131,6 +131,8 @@ class SubtaskEnded(Contract):
     reason: EndReason
     answer: str | None = None
     usage: Usage = Usage()
+    tool_usage: Usage = Usage()
+    """Of it, what tool calls took."""
 
 
 class Nudged(Contract):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from longstride.agent import events as e
+from longstride.agent.allowance import allowance, bounded, bounded_egress
 from longstride.agent.breaker import tripped
 from longstride.agent.budget import Exhausted, exhausted, overspent
 from longstride.agent.compaction import keep_room
@@ -113,17 +114,19 @@ def ask(decision: Decision, why: str) -> None:
 def act(decision: Decision, action: Action) -> None:
     """Execute: send the action to a sandbox, with the workspace of the last committed step."""
     task, submit = decision.task, decision.task.submit
+    left = allowance(submit.limits, task.tools_spent)
     command = c.ExecuteAction(
         step=task.step,
         action=action,
         tools=offered(submit.tools, task.rules),
         workspace=task.workspace,
         inputs=submit.inputs if _fresh(decision) else (),
-        limits=call_limits(submit),
+        limits=call_limits(task),
+        allowance=left,
         isolation=submit.isolation,
         secrets=submit.secrets,
         environment=submit.environment,
-        egress=submit.egress,
+        egress=bounded_egress(submit.egress, left),
         checks=submit.checks if action.tool == "submit" else (),
         approvals=submit.approvals,
         approved=task.approved,
@@ -132,9 +135,11 @@ def act(decision: Decision, action: Action) -> None:
     decision.effect(Dispatch("execute", command))
 
 
-def call_limits(submit: c.SubmitTask) -> SandboxLimits:
-    """What one tool call of a task may use."""
-    return submit.sandbox.model_copy(update={"wall_s": min(submit.sandbox.wall_s, submit.limits.step_timeout_s)})
+def call_limits(task: Task) -> SandboxLimits:
+    """What the next tool call of a task may use."""
+    own, limits = task.submit.sandbox, task.submit.limits
+    own = own.model_copy(update={"wall_s": min(own.wall_s, limits.step_timeout_s)})
+    return bounded(own, allowance(limits, task.tools_spent))
 
 
 def _fresh(decision: Decision) -> bool:
@@ -235,6 +240,7 @@ def on_subtask_ended(decision: Decision, message: v.TaskEnded, task_id: str) -> 
             reason=message.reason,
             answer=message.answer,
             usage=message.usage,
+            tool_usage=message.tool_usage,
         )
     )
     if spent := overspent(decision.task, decision.now):
@@ -355,6 +361,7 @@ def task_ended(task: Task) -> v.TaskEnded:
         answer=task.answer,
         steps=task.step,
         usage=task.spent,
+        tool_usage=task.tools_spent,
         checks=task.checks,
         reward=task.reward,
         artifacts=task.artifacts,

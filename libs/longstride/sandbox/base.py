@@ -109,7 +109,9 @@ class Execution:
     written: int = 0
     """Bytes of both together, the dropped ones included."""
     limit: str | None = None
-    """Which limit stopped it, e.g. ``memory_mb=512``."""
+    """Which limit stopped it, e.g. ``memory_mb=512``; of the task's own budgets ``limits.cpu_s=120``."""
+    share: str | None = None
+    """Where ``limit`` is a budget of the task: what the command had of it, e.g. ``14.2 s``."""
     usage: Usage = field(default_factory=Usage)
     killed: bool = False
     """It was cancelled from outside; then ``status`` says nothing."""

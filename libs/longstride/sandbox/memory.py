@@ -195,7 +195,7 @@ class MemoryCell:
             return (
                 "limit",
                 None if killed_with_the_sandbox else 137,
-                f"{reached}={getattr(command.limits, str(reached))}",
+                f"{reached}={getattr(command.limits, str(reached)):g}",
             )
         if code == 0:
             return "ok", 0, None

@@ -71,7 +71,7 @@ def _limit(evidence: Evidence) -> str | None:
     outcome, limits = evidence.outcome, evidence.limits
     code = outcome.exit_code
     if outcome.stopped_by == "output_mb":
-        return f"output_mb={limits.output_mb}"
+        return f"output_mb={limits.output_mb:g}"
     if outcome.stopped_by == "cpu_s" or code == 128 + signal.SIGXCPU:
         return f"cpu_s={limits.cpu_s:g}"
     if evidence.out_of_memory or outcome.stopped_by == "memory_mb":

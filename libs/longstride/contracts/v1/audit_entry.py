@@ -9,7 +9,7 @@ from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import ObservationStatus
 from longstride.contracts.v1.egress import Traffic
 from longstride.contracts.v1.events import EndReason, Outcome
-from longstride.contracts.v1.limits import Isolation, SandboxLimits
+from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
 
 
 class TaskAcceptedEntry(Contract):
@@ -71,6 +71,8 @@ class ActionEntry(Contract):
     arguments_event: int = Field(ge=0)
     """The seq of the task's event that holds them."""
     limits: SandboxLimits
+    allowance: Allowance | None = None
+    """What was left of the task's budgets for tool calls; ``None``: it has none."""
     isolation: Isolation
     egress: tuple[str, ...] | None = None
     """The hosts and ports it could reach, e.g. ``*.example.com:80,443``; ``None``: the task had no network."""

@@ -12,7 +12,7 @@ from longstride.contracts.v1.context import ContextHead
 from longstride.contracts.v1.egress import Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.input_file import InputFile
-from longstride.contracts.v1.limits import Isolation, Limits, SandboxLimits
+from longstride.contracts.v1.limits import Allowance, Isolation, Limits, SandboxLimits
 from longstride.contracts.v1.tool_rules import Redaction
 
 Track = Literal["fast", "deep"]
@@ -108,6 +108,9 @@ class ExecuteAction(Contract):
     """The workspace after the last committed step; ``None``: start from ``inputs``."""
     inputs: tuple[InputFile, ...] = ()
     limits: SandboxLimits
+    """What each of its commands may use, nowhere more than ``allowance`` leaves."""
+    allowance: Allowance | None = None
+    """What all its commands may use together, checks included; ``None``: the task has no budgets for tool calls."""
     isolation: Isolation
     secrets: tuple[SecretName, ...] = ()
     """Names; the values come from the executor's own side."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 BURST_S = 0.25
 """Seconds' worth of bytes that may go at once after a pause."""
@@ -42,20 +43,33 @@ class Flow:
     moved: int = 0
     exhausted: bool = False
 
+    @property
+    def room(self) -> int:
+        """Bytes that may still go."""
+        return self.cap - self.moved
+
     def take(self, amount: int) -> float:
         """Seconds to wait before these bytes may go.
 
         Raises:
             FlowExhausted: they may not.
         """
-        if self.exhausted or self.moved + amount > self.cap:
-            self.exhausted = True
-            raise FlowExhausted
+        if self.exhausted or amount > self.room:
+            self.stop()
         self.moved += amount
         return self.bucket.take(amount)
 
+    def stop(self) -> NoReturn:
+        """More was asked for than may go.
 
-def flow(kbytes_per_s: int, max_mbytes: int, clock: Callable[[], float]) -> Flow:
-    """A direction that has moved nothing yet."""
-    rate = kbytes_per_s * 1024.0
-    return Flow(TokenBucket(rate, rate * BURST_S, clock), max_mbytes << 20)
+        Raises:
+            FlowExhausted: always.
+        """
+        self.exhausted = True
+        raise FlowExhausted
+
+
+def flow(kbytes_per_s: int, max_mbytes: int, clock: Callable[[], float], most_bytes: int | None = None) -> Flow:
+    """A direction that has moved nothing yet; ``most_bytes`` holds it where that is less than ``max_mbytes``."""
+    rate, cap = kbytes_per_s * 1024.0, max_mbytes << 20
+    return Flow(TokenBucket(rate, rate * BURST_S, clock), cap if most_bytes is None else min(cap, most_bytes))

@@ -51,7 +51,7 @@ class Gate:
         self.close()
         done = replace(execution, connections=self._proxy.ledger.connections())
         if self._proxy.exhausted and execution.status == "failed" and not execution.killed:
-            return replace(done, status="limit", limit=f"egress.max_mbytes={self._egress.max_mbytes}")
+            return replace(done, status="limit", limit=self._proxy.limit)
         return done
 
     def _serve(self) -> None:
