@@ -115,4 +115,5 @@ def stop_subtasks(decision: Decision) -> None:
     """Cancel the parts that still run: their parent ends."""
     for part in decision.task.subtasks:
         if part.started and not part.ended:
-            decision.effect(Send(CancelTask(reason=f"its parent {decision.task.id} ended"), part.spec.task_id))
+            parent = decision.task.id
+            decision.effect(Send(CancelTask(reason="its parent ended", by=parent), part.spec.task_id))

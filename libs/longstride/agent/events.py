@@ -5,7 +5,7 @@ from datetime import datetime
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import Action, CheckResult, Observation, Usage
-from longstride.contracts.v1.commands import SubmitTask
+from longstride.contracts.v1.commands import UNKNOWN, SubmitTask
 from longstride.contracts.v1.context import Message
 from longstride.contracts.v1.egress import Traffic
 from longstride.contracts.v1.events import EndReason, Outcome
@@ -150,6 +150,7 @@ class MessageReceived(Contract):
     text: str
     sent: datetime
     """By the sender's clock: what decides the order when several wait."""
+    by: str = UNKNOWN
 
 
 class MessagesShown(Contract):
@@ -179,6 +180,7 @@ class PauseRequested(Contract):
 
     at: datetime
     sent: datetime
+    by: str = UNKNOWN
 
 
 class Parked(Contract):
@@ -192,6 +194,7 @@ class Resumed(Contract):
 
     at: datetime
     sent: datetime
+    by: str = UNKNOWN
 
 
 class Ended(Contract):
@@ -202,6 +205,8 @@ class Ended(Contract):
     reason: EndReason
     detail: str = ""
     reward: float | None = None
+    by: str | None = None
+    """Who cancelled it; ``None``: nobody did."""
 
 
 TaskEvent = (

@@ -254,7 +254,9 @@ def on_subtask_ended(decision: Decision, message: v.TaskEnded, task_id: str) -> 
 def on_cancel(decision: Decision, message: c.CancelTask) -> None:
     """End at once; whatever is in flight loses its lease."""
     if not decision.task.ended:
-        end(decision, "cancelled", "cancelled", message.reason)
+        named = message.by if message.by != c.UNKNOWN else None
+        told = f"cancelled by {named}: {message.reason}" if named else message.reason
+        end(decision, "cancelled", "cancelled", told, by=message.by)
 
 
 def on_pause(decision: Decision, message: c.PauseTask) -> None:
@@ -262,7 +264,7 @@ def on_pause(decision: Decision, message: c.PauseTask) -> None:
     task = decision.task
     if task.pausing or task.phase in ("paused", "ended") or _too_late(decision):
         return
-    decision.record(e.PauseRequested(at=decision.now, sent=decision.sent or decision.now))
+    decision.record(e.PauseRequested(at=decision.now, sent=decision.sent or decision.now, by=message.by))
 
 
 def park(decision: Decision) -> None:
@@ -276,7 +278,7 @@ def on_resume(decision: Decision, message: c.ResumeTask) -> None:
     task = decision.task
     if task.ended or _too_late(decision):
         return
-    decision.record(e.Resumed(at=decision.now, sent=decision.sent or decision.now))
+    decision.record(e.Resumed(at=decision.now, sent=decision.sent or decision.now, by=message.by))
     if task.phase == "paused":
         wake(decision)
 
@@ -300,7 +302,8 @@ def wake(decision: Decision) -> None:
 def on_message(decision: Decision, message: c.MessageTask) -> None:
     """Keep it, in order, for the next model call. A model call in flight is not disturbed."""
     if not decision.task.ended:
-        decision.record(e.MessageReceived(at=decision.now, text=message.text, sent=decision.sent or decision.now))
+        sent = decision.sent or decision.now
+        decision.record(e.MessageReceived(at=decision.now, text=message.text, sent=sent, by=message.by))
 
 
 def on_approval(decision: Decision, message: c.ApproveAction) -> None:
@@ -341,11 +344,13 @@ def give_up(decision: Decision, reason: v.EndReason, why: str) -> None:
     return end(decision, "failed", reason, why)
 
 
-def end(decision: Decision, outcome: v.Outcome, reason: v.EndReason, detail: str = "") -> None:
+def end(decision: Decision, outcome: v.Outcome, reason: v.EndReason, detail: str = "", by: str | None = None) -> None:
     """The one terminal state: nothing is left in flight, and everybody who waits is told."""
     stop_subtasks(decision)
     reward = reward_of(decision.task.submit.checks, decision.task.checks, reason).value
-    decision.record(e.Ended(at=decision.now, outcome=outcome, reason=reason, detail=detail[:8000], reward=reward))
+    decision.record(
+        e.Ended(at=decision.now, outcome=outcome, reason=reason, detail=detail[:8000], reward=reward, by=by)
+    )
     ended = task_ended(decision.task)
     decision.effect(Abandon(), SetDeadline(None), Send(ended, decision.task.id), Reply(ended))
 

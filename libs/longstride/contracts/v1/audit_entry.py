@@ -105,6 +105,21 @@ class ApprovalDecidedEntry(Contract):
     reason: str
 
 
+class TaskSteeredEntry(Contract):
+    """A person paused or resumed a running task, or told it something."""
+
+    kind: Literal["task_steered"] = "task_steered"
+    task_id: str
+    step: int
+    """The one it was at."""
+    what: Literal["pause", "resume", "message"]
+    by: str
+    text_sha256: str | None = None
+    """Of the message."""
+    event: int
+    """The seq of the task's event that holds it."""
+
+
 class TaskEndedEntry(Contract):
     """A task reached its one terminal state."""
 
@@ -113,6 +128,8 @@ class TaskEndedEntry(Contract):
     outcome: Outcome
     reason: EndReason
     detail: str
+    by: str | None = None
+    """Who cancelled it; ``None``: nobody did."""
     steps: int
     reward: float | None
     last_event: int
@@ -130,5 +147,11 @@ class RulesSetEntry(Contract):
 
 
 AuditEntry = (
-    TaskAcceptedEntry | ActionEntry | ApprovalAskedEntry | ApprovalDecidedEntry | TaskEndedEntry | RulesSetEntry
+    TaskAcceptedEntry
+    | ActionEntry
+    | ApprovalAskedEntry
+    | ApprovalDecidedEntry
+    | TaskSteeredEntry
+    | TaskEndedEntry
+    | RulesSetEntry
 )
