@@ -112,6 +112,8 @@ class Execution:
     """Which limit stopped it, e.g. ``memory_mb=512``; of the task's own budgets ``limits.cpu_s=120``."""
     share: str | None = None
     """Where ``limit`` is a budget of the task: what the command had of it, e.g. ``14.2 s``."""
+    passed: tuple[str, ...] = ()
+    """Limits that it reached on the way to a good end: a child was killed for memory, say, and the command went on."""
     usage: Usage = field(default_factory=Usage)
     killed: bool = False
     """It was cancelled from outside; then ``status`` says nothing."""

@@ -150,6 +150,7 @@ class MemoryCell:
             _clock=self._clock,
         )
         status, exit_code, limit = self._call(program, process, command)
+        full = self._volumes.exhausted(command.workspace, command.limits) if status == "ok" else None
         return Execution(
             status=status,
             exit_code=exit_code,
@@ -158,6 +159,7 @@ class MemoryCell:
             limit=limit,
             written=process.written,
             usage=Usage(wall_ms=process.ran_s * 1e3),
+            passed=(full,) if full else (),
             killed=cancelled.is_set(),
             connections=tuple(process.connections),
         )

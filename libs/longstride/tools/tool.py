@@ -219,12 +219,19 @@ def _shown(stream: bytes) -> bytes:
 
 def _ending(execution: Execution) -> str:
     if execution.limit:
-        usage = execution.usage
-        return (
-            f"stopped by {named(execution)} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
-            f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
-        )
+        return f"stopped by {named(execution)} after {_used(execution)}"
+    if execution.passed:
+        return f"[it went on after it had reached {', '.join(execution.passed)}; in all {_used(execution)}]"
     return f"exit code {execution.exit_code}" if execution.exit_code else ""
+
+
+def _used(execution: Execution) -> str:
+    """How far it got."""
+    usage = execution.usage
+    return (
+        f"{usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
+        f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
+    )
 
 
 def named(execution: Execution) -> str:

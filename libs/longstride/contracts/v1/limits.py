@@ -80,9 +80,9 @@ class SandboxLimits(Contract):
     processes: Annotated[int, Field(ge=4)] = 64
     """Processes and threads."""
     disk_mb: Annotated[int, Field(ge=1)] = 256
-    """Bytes the workspace may hold."""
+    """MiB the workspace may hold, and any one file wherever it lies."""
     files: Annotated[int, Field(ge=16)] = 20_000
-    """Inodes the workspace may hold."""
+    """Inodes the workspace may hold; /tmp and shared memory together may hold as many."""
     output_bytes: Annotated[int, Field(ge=256)] = 1_048_576
     """Bytes of standard output and error kept; the rest is read and dropped."""
     output_mb: PositiveAmount = 16
