@@ -377,6 +377,9 @@ def test_redactions_go_with_the_command_to_whoever_stores_its_output(world: Worl
         ('{"approvals": [{"tool": "shell", "pattern": "("}]}', "is not a regular expression of RE2"),
         ('{"rates": [{"tool": "shell", "per_minute": 0}]}', "rates.0.per_minute"),
         ('{"colour": 1}', "colour"),
+        ('{"approvals": [{"tool": "shell", "path": "$.cmd"}]}', "there is no 'cmd' in $; there is command, timeout_s"),
+        ('{"approvals": [{"tool": "shell", "tool": "python"}]}', "'tool' is given twice in one object"),
+        ('{"tools": ["submit"], "tools": ["submit", "shell"]}', "'tools' is given twice in one object"),
     ],
 )
 def test_rules_that_cannot_hold_are_refused_with_a_sentence(world: World, text: str, told: str) -> None:

@@ -140,9 +140,13 @@ class Execution:
     written: int = 0
     """Bytes of both together, the dropped ones included."""
     limit: str | None = None
-    """Which limit stopped it, e.g. ``memory_mb=512``."""
+    """Which limit stopped it, e.g. ``memory_mb=512``; of the task's own budgets ``limits.cpu_s=120``."""
+    share: str | None = None
+    """Where ``limit`` is a budget of the task: what the command had of it, e.g. ``14.2 s``."""
     deadline: str | None = None
     """The time that ran out, e.g. ``wall_s=120``, when ``limit`` is what made it too slow."""
+    passed: tuple[str, ...] = ()
+    """Limits that it reached on the way to a good end: a child was killed for memory, say, and the command went on."""
     usage: Usage = field(default_factory=Usage)
     killed: bool = False
     """It was cancelled from outside; then ``status`` says nothing."""

@@ -201,6 +201,7 @@ class MemoryCell:
             stdin.hang_up()
         status, exit_code, limit = self._call(program, process, command)
         stdin.hang_up()
+        full = self._volumes.exhausted(command.workspace, command.limits) if status == "ok" else None
         return Execution(
             status=status,
             exit_code=exit_code,
@@ -209,6 +210,7 @@ class MemoryCell:
             limit=limit,
             written=process.written,
             usage=Usage(wall_ms=process.ran_s * 1e3),
+            passed=(full,) if full else (),
             killed=cancelled.is_set(),
             connections=tuple(process.connections),
         )
@@ -246,7 +248,7 @@ class MemoryCell:
             return (
                 "limit",
                 None if killed_with_the_sandbox else 137,
-                f"{reached}={getattr(command.limits, str(reached))}",
+                f"{reached}={getattr(command.limits, str(reached)):g}",
             )
         if code == 0:
             return "ok", 0, None

@@ -177,6 +177,7 @@ class Executor:
             command.environment,
             Shelf(self._artifacts, session),
             command.egress,
+            command.allowance,
         )
 
     def _carry_out(self, call: Call) -> ActionExecuted:

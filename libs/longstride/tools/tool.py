@@ -15,13 +15,14 @@ from longstride.contracts.envelope import explain
 from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, ToolSpec, Usage
 from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.environment import Environment
-from longstride.contracts.v1.limits import Isolation, SandboxLimits
+from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
 from longstride.tools.shelf import Shelf
+from longstride.tools.spending import OF_TASK, Spending
 from longstride.tools.traffic import refused_connections
 
 NO_FILES: Mapping[str, bytes] = {}
@@ -67,6 +68,7 @@ class Bench:
         environment: Environment = Environment(),
         shelf: Shelf | None = None,
         egress: Egress | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -76,6 +78,7 @@ class Bench:
         self.environment = environment
         self._shelf = shelf
         self.egress = egress
+        self._spending = Spending(allowance)
         self.connections: list[Connection] = []
         """What the commands asked of the network so far."""
         self.opened: Workspace | None = None
@@ -133,8 +136,20 @@ class Bench:
             links=self.environment.links,
             egress=self.egress,
         )
-        execution = self.backend.run(command, self.cancelled)
+        execution = self.carry_out(command)
         self.connections += execution.connections
+        return execution
+
+    def carry_out(self, command: Command) -> Execution:
+        """Run a command within what is left of the task's budgets.
+
+        Raises:
+            ExecutionCancelled: it was killed from outside.
+        """
+        bounded = self._spending.bounded(command)
+        if bounded is None:
+            return self._spending.refusal()
+        execution = self._spending.counted(bounded, self.backend.run(bounded, self.cancelled))
         if execution.killed:
             raise ExecutionCancelled
         return execution
@@ -218,15 +233,31 @@ def _shown(stream: bytes) -> bytes:
 
 def _ending(execution: Execution) -> str:
     if execution.limit:
-        usage = execution.usage
-        by = execution.limit
+        by = named(execution)
         if execution.deadline:
-            by = f"{execution.deadline}, while {execution.limit} held the network back,"
-        return (
-            f"stopped by {by} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
-            f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
-        )
+            by = f"{execution.deadline}, while {by} held the network back,"
+        return f"stopped by {by} after {_used(execution)}"
+    if execution.passed:
+        return f"[it went on after it had reached {', '.join(execution.passed)}; in all {_used(execution)}]"
     return f"exit code {execution.exit_code}" if execution.exit_code else ""
+
+
+def _used(execution: Execution) -> str:
+    """How far it got."""
+    usage = execution.usage
+    return (
+        f"{usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
+        f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
+    )
+
+
+def named(execution: Execution) -> str:
+    """The limit that stopped it, in words where it is the task's own."""
+    if execution.share is None:
+        return str(execution.limit)
+    return (
+        f"the task's {str(execution.limit).removeprefix(OF_TASK)} (this call had the {execution.share} that were left)"
+    )
 
 
 def _moved(execution: Execution) -> str:
