@@ -42,6 +42,8 @@ CLOSED = 0o700
 CANNOT_ATTACH = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 """A kernel's word for not knowing mounts with ids of their own, or not letting this process make them."""
 TRIAL_LIMITS = SandboxLimits(wall_s=20, cpu_s=10, memory_mb=64, disk_mb=1, files=16)
+TRIAL = "stat . >/dev/null 2>&1 && exit 7; exit 8"
+"""The second code: it runs, and its kernel does not answer as this host's programs ask."""
 INSIDE = Owner(UID, GID)
 
 
@@ -98,15 +100,14 @@ class HostedBackend(ABC):
         self._warden = Warden(root)
         self._ids = Identities()
         try:
-            self._prewarm = False
+            self._prewarm = self._answers_stat = False
             self._volumes, self._bounded = self._make_volumes()
             self._shared = self._prepare()
             self._set_up()
             self._capabilities = self._describe()
-            if self._bounded and self.own_ids and self._try_with_ids_of_inside():
-                self._capabilities = self._describe()
-            else:
+            if not (self._bounded and self.own_ids and self._try_with_ids_of_inside()):
                 self._try_once()
+            self._capabilities = self._describe()
         except BaseException:
             self.close()
             raise
@@ -238,10 +239,11 @@ class HostedBackend(ABC):
         """One real sandbox, so that a host that cannot make them is known at start."""
         volume = self._volumes.create(TRIAL_LIMITS)
         try:
-            execution = self.run(Command(("sh", "-c", "exit 7"), volume, TRIAL_LIMITS))
+            execution = self.run(Command(("sh", "-c", TRIAL), volume, TRIAL_LIMITS))
         except SandboxFailed as error:
             raise SandboxUnavailable(f"{self.name} does not work here: {error}. {self._advice(str(error))}") from error
         finally:
             self._volumes.destroy(volume)
-        if execution.exit_code != 7:
+        if execution.exit_code not in (7, 8):
             raise SandboxUnavailable(f"{self.name} does not work here: a trial ended as {execution}")
+        self._answers_stat = execution.exit_code == 7
