@@ -24,6 +24,8 @@ from longstride.tools.observation import printable
 from longstride.tools.shelf import Shelf
 from longstride.tools.traffic import refused_connections
 
+NO_FILES: Mapping[str, bytes] = {}
+
 
 class InvalidArguments(ValueError):
     """The arguments do not fit the tool's schema; the text names each field and what was expected."""
@@ -100,10 +102,20 @@ class Bench:
                 return target + path.removeprefix(link)
         return path
 
-    def run(self, *argv: str, wall_s: float | None = None, output_bytes: int | None = None) -> Execution:
+    def run(
+        self,
+        *argv: str,
+        wall_s: float | None = None,
+        output_bytes: int | None = None,
+        files: Mapping[str, bytes] = NO_FILES,
+    ) -> Execution:
         """Run a command in a sandbox of its own, within the limits and ``wall_s``.
 
-        ``output_bytes``: keep more of the output than the task's limit, for a report that is read by the tool itself.
+        Args:
+            argv: the command.
+            wall_s: seconds, when less than the limit.
+            output_bytes: keep more of the output than the task's limit, for a report that is read by the tool itself.
+            files: the tool's own, laid beside the task's secrets.
 
         Raises:
             ExecutionCancelled: it was killed from outside.
@@ -117,7 +129,7 @@ class Bench:
             limits,
             self.isolation,
             env=self.environment.variables,
-            files=mounted(self.secrets),
+            files={**mounted(self.secrets), **files},
             links=self.environment.links,
             egress=self.egress,
         )
