@@ -12,6 +12,7 @@ from longstride.contracts.v1.action import ToolSpec
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.tools.artifact_get import ArtifactGet
 from longstride.tools.artifact_put import ArtifactPut
+from longstride.tools.bash import Bash
 from longstride.tools.delegate import Delegate
 from longstride.tools.edit_file import EditFile
 from longstride.tools.fetch_url import FetchUrl
@@ -102,5 +103,5 @@ def _shown(tool: AnyTool) -> ToolSpec:
 def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
-    on_request = (EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl())
+    on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl())
     return Registry((*executed, Delegate(), Recall(), *on_request))
