@@ -2,8 +2,8 @@
 
 import json
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Layout:
     shm: Path
     support: Path
     workspace: Path
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Path inside → what is shown there read-only."""
 
 
 def make_root(folder: Path, shared: Shared) -> None:
@@ -132,6 +134,7 @@ def _mounts(layout: Layout, closed: Sequence[str]) -> Sequence[Config]:
         bind(layout.shm, "/dev/shm", BIND),
         bind(layout.tmp, "/tmp", BIND),
         bind(layout.support, SUPPORT, READ_ONLY),
+        *(bind(place, inside, READ_ONLY) for inside, place in layout.folders.items()),
         bind(layout.workspace, WORKSPACE, (*BIND, "rslave")),
     ]
 

@@ -166,7 +166,13 @@ class OciSandbox(HostedBackend):
     def _config(self, site: Site, namespace: UserNamespace | None) -> bundle.Config:
         folder = site.folder
         layout = bundle.Layout(
-            self._root, self._shared, folder.path / "tmp", folder.path / "shm", folder.support, site.workspace
+            self._root,
+            self._shared,
+            folder.path / "tmp",
+            folder.path / "shm",
+            folder.support,
+            site.workspace,
+            site.folders,
         )
         if namespace is None:
             return bundle.config(layout)
@@ -191,7 +197,9 @@ class OciSandbox(HostedBackend):
             missing.append(LOOSE)
         why_not = NO_POOL if self.attaches else NOT_LATER
         (enforced if self._prewarm else missing).append("sandboxes that wait in a pool" if self._prewarm else why_not)
-        return Capabilities(f"oci ({kind})", ISOLATION[kind], tuple(enforced), tuple(missing), self._prewarm)
+        return Capabilities(
+            f"oci ({kind})", ISOLATION[kind], tuple(enforced), tuple(missing), self._prewarm, folders=True
+        )
 
     def _advice(self, said: str) -> str:
         return f"Run `{self._runtime.program} --debug run` with a bundle of `{self._runtime.kind} spec` to see why."

@@ -118,14 +118,14 @@ def _read(file: str) -> ToolRules:
         UsageProblem: they cannot hold; each reason is a sentence.
     """
     from longstride.agent.tool_rules import faults
-    from longstride.tools.registry import builtin_tools
+    from longstride.client.cli.mcp import known_tools
 
     text = sys.stdin.read() if file == "-" else _text(Path(file))
     try:
         rules = ToolRules.model_validate_json(text)
     except ValidationError as error:
         raise UsageProblem(f"{file}: {explain(error)}") from error
-    if why := list(faults(rules, builtin_tools().names)):
+    if why := list(faults(rules, known_tools())):
         raise UsageProblem(f"{file}: {'; '.join(why)}")
     return rules
 
