@@ -26,10 +26,10 @@ def objection(spec: ToolSpec) -> str | None:
         return f"tool {spec.name!r} has no description: say in a sentence what it does"
     if parameters.get("type") != "object":
         return f"tool {spec.name!r}: the schema of its arguments must be of type object, not {parameters.get('type')!r}"
-    size = len(json.dumps(parameters))
-    if size > MOST_BYTES:
-        return f"tool {spec.name!r}: its schema has {size} bytes; at most {MOST_BYTES} are shown to a policy"
     try:
+        size = len(json.dumps(parameters))
+        if size > MOST_BYTES:
+            return f"tool {spec.name!r}: its schema has {size} bytes; at most {MOST_BYTES} are shown to a policy"
         found = next(_faults(parameters, parameters, "arguments"), None)
     except RecursionError:
         found = "it is nested too deeply"

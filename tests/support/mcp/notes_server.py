@@ -34,6 +34,10 @@ def text(value: str, **more: object) -> dict:
     return {"content": [{"type": "text", "text": value}], **more}
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
 def call(name: str, arguments: dict) -> dict:
     notes = Path("notes.txt")
     lines = notes.read_text().splitlines() if notes.exists() else []
@@ -56,13 +60,12 @@ def call(name: str, arguments: dict) -> dict:
                 ]
             }
         case "look":
-            secrets = Path("/run/longstride/secrets")
             seen = {
                 "token": os.environ.get("TOKEN"),
                 "mode": os.environ.get("MODE"),
-                "secrets": sorted(os.listdir(secrets)) if secrets.exists() else [],
-                "folder": sorted(os.listdir(Path(__file__).parent)),
-                "cwd": os.getcwd(),
+                "secrets": names(Path("/run/longstride/secrets")),
+                "folder": names(Path(__file__).parent),
+                "cwd": str(Path.cwd()),
             }
             return text(json.dumps(seen))
         case "count":
@@ -106,7 +109,7 @@ def main() -> None:
             continue
         try:
             reply = {"result": answer(message["method"], message.get("params", {}))}
-        except Exception as error:
+        except (LookupError, ValueError) as error:
             reply = {"error": {"code": -32000, "message": repr(error)}}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}), flush=True)
 

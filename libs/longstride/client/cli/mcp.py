@@ -28,6 +28,9 @@ Backend = Annotated[str, typer.Option("--backend", metavar="NAME", help="The san
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose secrets it is started with here.")]
 Many = list[str] | None
 
+SHOWN = 300
+"""Characters of what a tool said of itself, before and after."""
+
 app = typer.Typer(
     help="MCP servers as tools: programs that are started in a sandbox for each call, and held to the tools they once listed.",
     no_args_is_help=True,
@@ -151,15 +154,17 @@ def check(
 
 
 @app.command()
-def remove(name: Name) -> None:
+def remove(name: Name, json: Json = False) -> None:
     """Take a server away."""
     path = load().mcp_servers
     with _told():
         catalogue = _catalogue(path)
         _known(catalogue, name)
         write(path, catalogue.without(name))
+    if json:
+        return show_json({"removed": name})
     show(f"removed {name} from {path}")
-    _tell_restart()
+    return _tell_restart()
 
 
 def known_tools() -> tuple[str, ...]:
@@ -212,7 +217,8 @@ def _surveyed(name: str, server: Server, backend: str, tenant: str) -> Listing:
     from longstride.sandbox import backends
     from longstride.sandbox.secrets import DirectorySecrets, values_of
 
-    if backend not in backends.MAKERS:
+    made = next((make for kind, make in backends.MAKERS.items() if kind == backend), None)
+    if made is None:
         raise UsageProblem(f"there is no backend {backend!r}; there are {', '.join(backends.MAKERS)}")
     try:
         from longstride.tools.mcp.call import survey
@@ -220,7 +226,7 @@ def _surveyed(name: str, server: Server, backend: str, tenant: str) -> Listing:
         raise ClientError(f"{error.name} is not installed: pip install 'longstride[mcp]'") from error
     folder = os.environ.get("LONGSTRIDE_TOOL_EXECUTOR_SECRETS_DIR") or load().home.expanduser() / "secrets"
     secrets = values_of(DirectorySecrets(Path(folder)), tenant, server.secrets)
-    sandbox = backends.MAKERS[backend](None)
+    sandbox = made(None)
     try:
         return survey(name, server, sandbox, secrets)
     finally:
@@ -242,7 +248,7 @@ def _changed(name: str, server: Server, backend: str, tenant: str) -> list[str]:
     now = _surveyed(name, server, backend, tenant).tools
     old = {tool.name for tool in server.pinned.tools}
     new = [f"the tool {tool.name!r} is new, and not offered" for tool in now if tool.name not in old]
-    return [*changes(server.pinned.tools, now), *new]
+    return [*changes(server.pinned.tools, now, shown=SHOWN), *new]
 
 
 def _tell_added(path: Path, name: str, before: Server | None, server: Server, *, json: bool) -> None:

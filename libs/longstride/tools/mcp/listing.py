@@ -71,13 +71,21 @@ def called(server: str, tool: str) -> str:
     return SEPARATOR.join(OTHERS.sub("_", part.lower()) for part in (server, tool))
 
 
-def changes(pinned: Sequence[ServerTool], seen: Sequence[ServerTool]) -> Iterator[str]:
-    """What is not as it was pinned, in words. A tool that is new is no change: it cannot be called."""
+def changes(pinned: Sequence[ServerTool], seen: Sequence[ServerTool], shown: int = 0) -> Iterator[str]:
+    """What is not as it was pinned, in words. A tool that is new is no change: it cannot be called.
+
+    Args:
+        pinned: as they were.
+        seen: as they are.
+        shown: characters of what was and what is, for a person who must judge; 0: none, for an agent whom it may mean to deceive.
+    """
     now = {tool.name: tool for tool in seen}
     for tool in pinned:
         if tool.name not in now:
             yield f"the tool {tool.name!r} is gone"
             continue
         for field in ("description", "input_schema", "output_schema", "annotations"):
-            if canonical(getattr(tool, field)) != canonical(getattr(now[tool.name], field)):
-                yield f"the {field.replace('_', ' ')} of {tool.name!r} is another"
+            was, is_now = (canonical(getattr(said, field)) for said in (tool, now[tool.name]))
+            if was != is_now:
+                told = f": was {was[:shown]}, is {is_now[:shown]}" if shown else ""
+                yield f"the {field.replace('_', ' ')} of {tool.name!r} is another{told}"

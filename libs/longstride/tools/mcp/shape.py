@@ -7,22 +7,27 @@ are RE2's, nothing is fetched, and the work is counted.
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator, SchemaError, ValidationError
+import attrs
+from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend, validator_for
-from referencing import Registry
+from jsonschema_specifications import REGISTRY
 from referencing.exceptions import Unresolvable
 
 from longstride.agent.patterns import InvalidPattern, regex
 
 MOST_STEPS = 100_000
 """Keywords that one check may look at: a second's work or less."""
+MOST_DEPTH = 120
+"""Keywords within keywords. Python's own limit must not be met: the library's native parts do not survive it."""
 MOST_FAULTS = 8
 MOST_TOLD = 240
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 _steps: ContextVar[int] = ContextVar("steps")
+_depth: ContextVar[int] = ContextVar("depth", default=0)
 
 
 class TooMuchWork(ValueError):
@@ -33,13 +38,12 @@ def schema_objection(schema: Mapping[str, Any]) -> str | None:
     """Why values cannot be checked against this schema, or ``None``. Its dialect is the one that it names, else 2020-12."""
     kind = validator_for(schema, default=Draft202012Validator)
     try:
-        kind.check_schema(schema, format_checker=None)
-        faults(schema, {})
-    except SchemaError as error:
-        return f"{_place(error)}: {error.message[:MOST_TOLD]}"
-    except (TooMuchWork, RecursionError) as error:
+        wrong = faults(kind.META_SCHEMA, schema)
+        if not wrong:
+            faults(schema, {})
+    except TooMuchWork as error:
         return f"it cannot be used to check anything: {error}"
-    return None
+    return "; ".join(wrong) or None
 
 
 def faults(schema: Mapping[str, Any], value: Any) -> list[str]:
@@ -51,17 +55,15 @@ def faults(schema: Mapping[str, Any], value: Any) -> list[str]:
     kind = _bounded(validator_for(schema, default=Draft202012Validator))
     token = _steps.set(0)
     try:
-        found = kind(schema, registry=Registry()).iter_errors(value)
-        return [f"{_place(error)}: {_told(error)}" for error, _ in zip(found, range(MOST_FAULTS), strict=False)]
-    except RecursionError as error:
-        raise TooMuchWork("it is nested without end") from error
+        found = kind(schema, registry=REGISTRY).iter_errors(value)
+        return [f"{_place(error)}: {_told(error)}" for error in islice(found, MOST_FAULTS)]
     except Unresolvable as error:
         raise TooMuchWork(f"it refers to what is not there: {error}") from error
     finally:
         _steps.reset(token)
 
 
-def _place(error: ValidationError | SchemaError) -> str:
+def _place(error: ValidationError) -> str:
     return ".".join(map(str, error.absolute_path)) or "arguments"
 
 
@@ -79,16 +81,25 @@ def _bounded(kind: Any) -> Any:
         "additionalProperties": _additional_properties,
         "unevaluatedProperties": _unchecked,
     }
-    return extend(kind, {name: _counted(own.get(name, check)) for name, check in kind.VALIDATORS.items()})
+    bounded = extend(kind, {name: _counted(own.get(name, check)) for name, check in kind.VALIDATORS.items()})
+    # The library's own goes over to an unbounded validator wherever a part of the schema names its dialect.
+    bounded.evolve = attrs.evolve
+    return bounded
 
 
 def _counted(check: Keyword) -> Keyword:
     def count(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        steps = _steps.get() + 1
+        steps, depth = _steps.get() + 1, _depth.get()
         if steps > MOST_STEPS:
             raise TooMuchWork(f"checking it takes more than {MOST_STEPS} steps")
+        if depth > MOST_DEPTH:
+            raise TooMuchWork("it is nested too deeply, or without end")
         _steps.set(steps)
-        yield from check(validator, wanted, instance, schema) or ()
+        _depth.set(depth + 1)
+        try:
+            yield from check(validator, wanted, instance, schema) or ()
+        finally:
+            _depth.set(depth)
 
     return count
 
