@@ -31,7 +31,9 @@ from longstride.storage.errors import StorageError
 from longstride.storage.migrations import upgrade
 from longstride.storage.outbox import OutboxMessage
 from longstride.storage.readiness import patiently, wait_for_artifacts, wait_for_database
-from longstride.tools.registry import Registry, builtin_tools
+from longstride.tools.mcp.catalogue import CatalogueUnusable
+from longstride.tools.mcp.register import offered_tools
+from longstride.tools.registry import Registry
 from services.connections import Connections
 from services.startup import CHECK, Startup
 
@@ -68,6 +70,8 @@ class Host:
     connections: Connections
     backbone: Backbone
     telemetry: Telemetry
+    tools: Registry
+    """The tools there are."""
     startup: Startup
 
     def started(self) -> None:
@@ -78,11 +82,6 @@ class Host:
     def artifacts(self) -> ArtifactStore:
         """The artifact store."""
         return self.connections.artifacts()
-
-    @cached_property
-    def tools(self) -> Registry:
-        """The tools there are."""
-        return builtin_tools()
 
     def housekeeping(self) -> Sequence[Part]:
         """What every process does for all of them."""
@@ -100,6 +99,7 @@ def open_host(
     pool_size: int = 8,
     telemetry: Telemetry | None = None,
     settings: TelemetrySettings | None = None,
+    tools: Registry | None = None,
 ) -> Host:
     """Connect to nothing yet; say who this is.
 
@@ -109,7 +109,12 @@ def open_host(
         pool_size: database connections at the most.
         telemetry: of a process that hosts several services; ``None`` sets it up.
         settings: of the telemetry that is set up; ``None``: the environment's.
+        tools: those that the parent process has; ``None``: the builtin ones and those of ``connections.mcp_file``.
+
+    Raises:
+        CatalogueUnusable: that file cannot be used.
     """
+    tools = tools or offered_tools(connections.mcp_file)
     database_url, amqp_url = connections.database_url.get_secret_value(), connections.amqp_url.get_secret_value()
     backbone = Backbone(
         service,
@@ -128,7 +133,7 @@ def open_host(
         checks={CHECK: startup},
     )
     backbone.relay.on_settled = publication_spans(telemetry)
-    return Host(service, connections, backbone, telemetry, startup)
+    return Host(service, connections, backbone, telemetry, tools, startup)
 
 
 def publication_spans(telemetry: Telemetry) -> Observer:
@@ -189,7 +194,7 @@ def run(service: str, parts: Callable[[Host], Sequence[Part]]) -> int:
         host.started()
     except ValidationError as error:
         return refuse(f"settings: {explain(error)}")
-    except (StorageError, MessagingError) as error:
+    except (StorageError, MessagingError, CatalogueUnusable) as error:
         return refuse(str(error))
     code = runtime.run()
     host.telemetry.shutdown()

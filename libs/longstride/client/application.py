@@ -50,6 +50,7 @@ COMMANDS = (
     Entry("down", "stack", "down", RUN, "Stop the embedded stack."),
     Entry("doctor", "doctor", "doctor", RUN, "Say what is missing on this machine and how to get it."),
     Entry("rules", "rules", "app", RUN, "Rules on tools: which calls are allowed, asked about, limited."),
+    Entry("mcp", "mcp", "app", RUN, "MCP servers as tools: add, pin, check, remove."),
     Entry("audit", "audit", "app", RUN, "Who did what: verify, export, retain, hold."),
     Entry("dead-letters", "dead_letters", "app", RUN, "Messages that could not be handled: list, show, replay."),
 )

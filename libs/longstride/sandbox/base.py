@@ -92,6 +92,8 @@ class Command:
     """Laid read-only under ``SUPPORT`` for this command alone: relative path → content."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Symbolic links outside the workspace, path → target; see ``contracts.v1.environment``."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Directories of the host, shown read-only under ``SUPPORT`` for this command alone: relative path → directory."""
     egress: Egress | None = None
     """What it may reach over the network; ``None``: nothing."""
 
@@ -164,6 +166,8 @@ class Spec:
     """The one that will be ``put``; ``None``: not known yet, which ``Capabilities.prewarm`` allows."""
     links: Mapping[str, str] = field(default_factory=dict)
     """As in ``Command``; given only where ``Capabilities.links`` says so."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """As in ``Command``; given only where ``Capabilities.folders`` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,8 @@ class Capabilities:
     """Whether a sandbox keeps the limits it was made with; else those of the command are set when it starts."""
     egress: bool = False
     """Whether a command can be given a way out through a proxy."""
+    folders: bool = False
+    """Whether its sandboxes can show directories of the host."""
 
     def require(self, isolation: Isolation) -> None:
         """Refuse a weaker boundary than the one asked for.
@@ -230,6 +236,11 @@ class Capabilities:
             raise IsolationUnavailable(
                 f"the task wants {', '.join(spec.links)} shown in its sandboxes, and the {self.backend} backend shows the "
                 "workspace alone: submit it to an executor whose backend is bubblewrap"
+            )
+        if spec.folders and not self.folders:
+            raise IsolationUnavailable(
+                f"the folder {', '.join(map(str, spec.folders.values()))} would be shown in a sandbox, and the {self.backend} "
+                "backend shows the workspace alone: use an executor whose backend is bubblewrap, runc or runsc"
             )
 
 
@@ -341,7 +352,8 @@ def run_once(
     dialogue: Dialogue | None = None,
 ) -> Execution:
     """Create, put, exec, collect, destroy."""
-    sandbox = create(Spec(command.limits, command.isolation, command.workspace, command.links))
+    spec = Spec(command.limits, command.isolation, command.workspace, command.links, command.folders)
+    sandbox = create(spec)
     try:
         sandbox.put(command.workspace)
         execution = sandbox.exec(command, cancelled, dialogue)

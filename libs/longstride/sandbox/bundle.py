@@ -3,8 +3,8 @@
 import errno
 import json
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ class Layout:
     shm: Path
     support: Path
     workspace: Path
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Path inside → what is shown there read-only."""
 
 
 def make_root(folder: Path, shared: Shared) -> None:
@@ -133,6 +135,7 @@ def _mounts(layout: Layout, closed: Sequence[str]) -> Sequence[Config]:
         bind(layout.shm, "/dev/shm", BIND),
         bind(layout.tmp, "/tmp", BIND),
         bind(layout.support, SUPPORT, READ_ONLY),
+        *(bind(place, inside, READ_ONLY) for inside, place in layout.folders.items()),
         bind(layout.workspace, WORKSPACE, (*BIND, "rslave")),
     ]
 

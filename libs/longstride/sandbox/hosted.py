@@ -6,7 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from longstride.contracts.v1.limits import SandboxLimits
@@ -59,6 +59,8 @@ class Site:
     """What is shown as its workspace: one, or a place where one can be attached."""
     limits: SandboxLimits
     links: Mapping[str, str]
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Where a directory is shown → a place on the host from which the sandbox's ids can bind it."""
 
 
 class HostedBackend(ABC):
@@ -131,7 +133,9 @@ class HostedBackend(ABC):
             mounted, limits = self._bounded, spec.limits
             folder = stack.enter_context(run_folder(self._scratch, mounted=mounted, owner=owner, limits=limits))
             group = stack.enter_context(self._group())
-            site = Site(owner, folder, group, bound.path if bound else folder.workspace, limits, spec.links)
+            workspace = bound.path if bound else folder.workspace
+            folders = folder.show(spec.folders)
+            site = Site(owner, folder, group, workspace, limits, spec.links, folders)
             jailer = self._launch(site)
             stack.callback(jailer.end, group)
             jailer.wait_until_ready()

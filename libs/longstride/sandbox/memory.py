@@ -88,6 +88,7 @@ class Process:
     links: Mapping[str, str] = field(default_factory=dict)
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
+    folders: Mapping[str, Path] = field(default_factory=dict)
     egress: Egress | None = None
     connections: list[Connection] = field(default_factory=list)
     stdin: "Told" = field(default_factory=lambda: Told())
@@ -189,6 +190,7 @@ class MemoryCell:
             command.files,
             command.limits,
             command.links,
+            folders=command.folders,
             egress=command.egress,
             heard=dialogue.heard if dialogue else lambda _stream, _data: None,
             _cancelled=cancelled,
@@ -287,7 +289,9 @@ class MemorySandbox:
     def capabilities(self) -> Capabilities:
         """Nothing is enforced."""
         missing = ("nothing is isolated: this backend is for tests",)
-        return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm, links=True, egress=True)
+        return Capabilities(
+            "memory", self._isolation, (), missing, prewarm=self._prewarm, links=True, egress=True, folders=True
+        )
 
     def create(self, spec: Spec) -> MemoryCell:
         """Nothing but the object."""

@@ -179,7 +179,13 @@ class OciSandbox(HostedBackend):
     def _config(self, site: Site, namespace: UserNamespace | None) -> bundle.Config:
         folder = site.folder
         layout = bundle.Layout(
-            self._root, self._shared, folder.path / "tmp", folder.path / "shm", folder.support, site.workspace
+            self._root,
+            self._shared,
+            folder.path / "tmp",
+            folder.path / "shm",
+            folder.support,
+            site.workspace,
+            site.folders,
         )
         if namespace is None:
             return bundle.config(layout)
@@ -208,7 +214,13 @@ class OciSandbox(HostedBackend):
         # gVisor's kernel opens no socket of the host, the gate's included, unless it is told to open them all.
         way_out = kind == "runc"
         return Capabilities(
-            f"oci ({kind})", ISOLATION[kind], tuple(enforced), tuple(missing), self._prewarm, egress=way_out
+            f"oci ({kind})",
+            ISOLATION[kind],
+            tuple(enforced),
+            tuple(missing),
+            self._prewarm,
+            egress=way_out,
+            folders=True,
         )
 
     def _advice(self, said: str) -> str:

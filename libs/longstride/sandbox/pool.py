@@ -168,8 +168,9 @@ class Pool:
             shelf.demand.took()
             while shelf.ready and not shelf.ready[0].alive:
                 dead.append(shelf.ready.popleft())
-            # Nobody knew of the links when the ones that wait were made.
-            sandbox = shelf.ready.popleft() if shelf.ready and not spec.links else None
+            # Nobody knew of the links and folders when the ones that wait were made.
+            plain = not (spec.links or spec.folders)
+            sandbox = shelf.ready.popleft() if shelf.ready and plain else None
             self._tell()
         for broken in dead:
             logger.warning("a waiting sandbox had died")

@@ -48,6 +48,14 @@ class Registry:
                 raise ValueError(why)
             self._tools[spec.name] = tool
 
+    def extended(self, tools: Iterable[AnyTool]) -> "Registry":
+        """These tools, and more.
+
+        Raises:
+            ValueError: as when a registry is made.
+        """
+        return Registry((*self._tools.values(), *tools))
+
     @property
     def names(self) -> tuple[str, ...]:
         """All of them."""

@@ -163,15 +163,15 @@ class _PlainSchema(GenerateJsonSchema):
 
 
 class Tool(ABC, Generic[A]):
-    """One tool. Subclasses say what it is in class attributes and do it in ``run``."""
+    """One tool. Subclasses say what it is in attributes and do it in ``run``."""
 
-    name: ClassVar[str]
-    description: ClassVar[str]
+    name: str
+    description: str
     arguments: type[A]
     """One source for the schema and its validation."""
-    idempotency: ClassVar[IdempotencyClass] = "pure"
+    idempotency: IdempotencyClass = "pure"
     """Effects on the workspace do not count: a step that is run again starts from the state before it."""
-    time_limit_s: ClassVar[float] = 3600.0
+    time_limit_s: float = 3600.0
     """For one call, below the task's own limit."""
     offered: ClassVar[bool] = True
     """Whether a task that names no tools gets it."""
@@ -181,6 +181,8 @@ class Tool(ABC, Generic[A]):
     """``False``: it only reads, and the workspace need not be looked through afterwards."""
     sends: ClassVar[bool] = True
     """Whether what it does over the network may change something there; ``False``: an interrupted call may be made again."""
+    secrets: tuple[str, ...] = ()
+    """Names of secrets of the task's tenant that it needs itself, whether the task names them or not."""
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -219,7 +221,7 @@ class PlannerTool(Tool[A]):
 
 def of_execution(execution: Execution) -> ToolResult:
     """The result of a command: its output, then its errors, then how it ended when that was not well."""
-    parts = [*map(_shown, (execution.stdout, execution.stderr)), _ending(execution).encode()]
+    parts = [*map(_shown, (execution.stdout, execution.stderr)), ending(execution).encode()]
     parts[2:2] = [refused_connections(execution.connections).encode()]
     output = b"".join(part if part.endswith(b"\n") else part + b"\n" for part in parts if part)
     output = output.removesuffix(b"\n") if parts[3] else output
@@ -231,7 +233,8 @@ def _shown(stream: bytes) -> bytes:
     return printable(stream).encode() if stream else b""
 
 
-def _ending(execution: Execution) -> str:
+def ending(execution: Execution) -> str:
+    """How a command ended, when that was not well."""
     if execution.limit:
         by = named(execution)
         if execution.deadline:

@@ -121,7 +121,7 @@ def _read(file: str) -> ToolRules:
         UsageProblem: they cannot hold; each reason is a sentence.
     """
     from longstride.agent.tool_rules import faults
-    from longstride.tools.registry import builtin_tools
+    from longstride.client.cli.mcp import known_tools
 
     text = sys.stdin.read() if file == "-" else _text(Path(file))
     _require_single_keys(file, text)
@@ -129,7 +129,7 @@ def _read(file: str) -> ToolRules:
         rules = ToolRules.model_validate_json(text)
     except ValidationError as error:
         raise UsageProblem(f"{file}: {explain(error)}") from error
-    tools = builtin_tools()
+    tools = known_tools()
     if why := list(faults(rules, tools.names, {spec.name: spec.parameters for spec in tools.specs(tools.names)})):
         raise UsageProblem(f"{file}: {'; '.join(why)}")
     return rules
