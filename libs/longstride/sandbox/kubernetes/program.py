@@ -154,8 +154,17 @@ def _signal_all(number: int) -> None:
 
 
 def _others() -> list[int]:
-    """Processes besides the first and this one."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
+    """Processes besides the first and this one; a zombie is none any more."""
+    found = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
+    return [number for number in found if _runs(number)]
+
+
+def _runs(number: int) -> bool:
+    try:
+        with open(f"/proc/{number}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _counter(name: str) -> float:
