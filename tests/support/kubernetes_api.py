@@ -162,11 +162,12 @@ class Cluster:
         """Leases by name."""
         return self.objects[LEASES]
 
-    def kubeconfig(self) -> Path:
-        """A file that names this server and a token."""
+    def kubeconfig(self, server: str | None = None, authority: Path | None = None) -> Path:
+        """A file that names this server, or what stands in front of it, and a token."""
         path = self.root / "kubeconfig"
+        trusted = {"certificate-authority": str(authority)} if authority else {}
         named: dict[str, Any] = {
-            "clusters": [{"name": "test", "cluster": {"server": self.url}}],
+            "clusters": [{"name": "test", "cluster": {"server": server or self.url, **trusted}}],
             "users": [{"name": "test", "user": {"token": "a-token"}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         }

@@ -12,14 +12,23 @@ pytest.importorskip("k8s_agent_sandbox", reason="the kubernetes extra is not ins
 
 import yaml
 
-from longstride.contracts.v1.limits import SandboxLimits
+from longstride.contracts.v1.action import Action
+from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.events import ActionExecuted
+from longstride.contracts.v1.input_file import InputFile
+from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.backends import installed, make
 from longstride.sandbox.base import Command, Spec, Volume
 from longstride.sandbox.errors import IsolationUnavailable, SandboxFailed, SandboxUnavailable
 from longstride.sandbox.kubernetes import cell
 from longstride.sandbox.kubernetes.backend import KubernetesSandbox
 from longstride.sandbox.kubernetes.presence import EXECUTOR
-from tests.support.kubernetes_api import EXTENSIONS, LEASES, PODS, Cluster, Wire, failure, long_ago
+from longstride.sandbox.workspace import Workspaces
+from longstride.storage.memory import MemoryArtifacts
+from longstride.tools.executor import Executor
+from longstride.tools.registry import builtin_tools
+from tests.support.kubernetes_api import EXTENSIONS, LEASES, PODS, Cluster, Pod, Wire, failure, long_ago
+from tests.support.tls_front import TlsFront
 
 SANDBOXES = Path(__file__).parents[2] / "infra/kubernetes/sandboxes"
 SMALL = SandboxLimits(wall_s=20, cpu_s=10, memory_mb=64, disk_mb=2, files=50, cpus=0.5)
@@ -184,11 +193,11 @@ def test_what_goes_too_far_is_killed(
     status: str,
     limit: str,
 ) -> None:
-    seen: list[Any] = []
-    cluster.on_run = playing(step, lambda wire: seen.append(wire.pod.signals), code=137)
+    pods: list[Pod] = []
+    cluster.on_run = playing(lambda wire: pods.append(wire.pod), step, code=137)
     execution = backend.run(command(volume, SMALL.model_copy(update=changed)))
     assert (execution.status, execution.limit, execution.exit_code) == (status, limit, None)
-    assert seen == [["SIGKILL"]]
+    assert [pod.signals for pod in pods] == [["SIGKILL"]]
     assert cluster.claims == {}
 
 
@@ -358,7 +367,92 @@ def test_a_directory_that_may_not_be_written_comes_back_as_it_is(
     assert (volume.path / "closed/file").read_text() == "inside"
 
 
+def act(backend: KubernetesSandbox, isolation: Isolation, command_line: str = "true") -> ActionExecuted:
+    """One call of an agent's, through the executor."""
+    artifacts = MemoryArtifacts()
+    workspaces = Workspaces(artifacts, backend.volumes)
+    executor = Executor(backend, workspaces, artifacts, builtin_tools())
+    action = Action.model_validate({"tool": "shell", "arguments": {"command": command_line}})
+    asked = ExecuteAction(
+        step=1,
+        action=action,
+        tools=(),
+        workspace=None,
+        inputs=(InputFile(path="in.txt", text="given"),),
+        limits=SMALL,
+        isolation=isolation,
+    )
+    try:
+        return executor.execute(asked, task_id="task", session_id="session")
+    finally:
+        workspaces.close()
+
+
+def test_an_agents_call_goes_through_a_pod_and_its_workspace_is_kept(
+    cluster: Cluster, backend: KubernetesSandbox
+) -> None:
+    def work(wire: Wire) -> int:
+        assert (wire.pod.workspace / "in.txt").read_text() == "given"
+        (wire.pod.workspace / "out.txt").write_text("made")
+        wire.out(b"done\n")
+        return 0
+
+    cluster.on_run = work
+    answer = act(backend, "gvisor")
+    assert answer.observation is not None
+    assert (answer.observation.status, answer.error) == ("ok", None)
+    assert "done" in answer.observation.text
+    assert answer.workspace is not None
+
+
+def test_a_workspace_that_grew_too_large_is_an_observation(cluster: Cluster, backend: KubernetesSandbox) -> None:
+    def fill(wire: Wire) -> None:
+        for number in range(60):
+            (wire.pod.workspace / f"{number}").touch()
+
+    cluster.on_run = playing(fill)
+    answer = act(backend, "gvisor")
+    assert answer.observation is not None
+    assert answer.observation.status == "limit"
+    assert "more than files=50 entries. The workspace is as it was before this call." in answer.observation.text
+
+
+def test_a_task_that_needs_another_boundary_is_refused_with_a_sentence(
+    cluster: Cluster, backend: KubernetesSandbox
+) -> None:
+    answer = act(backend, "microvm")
+    assert answer.error is not None
+    assert "the task needs microvm isolation, and the kubernetes backend gives gvisor, process" in answer.error
+    assert [path for method, path in cluster.asked if method == "POST"] == [], "no pod was asked for"
+
+
 # What an API server says.
+
+
+def test_a_cluster_is_spoken_to_over_tls(
+    cluster: Cluster, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways of a workspace that is larger than a record, and output of many frames."""
+    with TlsFront("127.0.0.1", int(cluster.url.rpartition(":")[2]), tmp_path) as front:
+        address = f"https://localhost:{front.port}"
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(address, front.certificate)))
+        backend = make("kubernetes", scratch)
+        volume = backend.volumes.create(SMALL)
+        (volume.path / "big").write_bytes(bytes(range(256)) * 4000)
+        cluster.on_run = playing(*[lambda wire: wire.out(b"a" * 60_000) for _ in range(10)])
+        execution = backend.run(command(volume))
+        assert (execution.status, execution.written) == ("ok", 600_000)
+        assert (volume.path / "big").read_bytes() == bytes(range(256)) * 4000
+        backend.close()
+
+
+def test_a_cluster_whose_certificate_nobody_signed_is_not_spoken_to(
+    cluster: Cluster, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TlsFront("127.0.0.1", int(cluster.url.rpartition(":")[2]), tmp_path) as front:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(f"https://localhost:{front.port}")))
+        with pytest.raises(SandboxUnavailable, match="certificate verify failed"):
+            make("kubernetes", scratch)
 
 
 @pytest.mark.parametrize(
@@ -488,11 +582,17 @@ def test_a_pod_with_another_runtime_class_than_its_template_is_not_used(
 
 
 @pytest.mark.parametrize(("name", "held"), [("memory_mb", "544"), ("disk_mb", "256"), ("cpus", "1")])
-def test_a_task_that_needs_more_than_a_pod_holds_is_refused(backend: KubernetesSandbox, name: str, held: str) -> None:
+def test_a_task_that_needs_more_than_a_pod_holds_is_refused(
+    backend: KubernetesSandbox, volume: Volume, name: str, held: str
+) -> None:
     """1024 MiB less the file systems in memory: 256 + 128 + 64 + 32, counted by hand from infra/kubernetes/sandboxes/gvisor.yaml."""
     with pytest.raises(IsolationUnavailable, match=f"{name}=4000, and the pods of pool pool hold {held}: lower it"):
-        backend.create(Spec(SandboxLimits().model_copy(update={name: 4000})))
-    backend.create(Spec(SandboxLimits())).destroy()
+        backend.run(command(volume, SandboxLimits().model_copy(update={name: 4000})))
+    sandbox = backend.create(Spec(SandboxLimits()))
+    sandbox.put(volume)
+    with pytest.raises(IsolationUnavailable, match=f"{name}=4000"):
+        sandbox.exec(command(volume, SandboxLimits().model_copy(update={name: 4000})))
+    sandbox.destroy()
 
 
 def only_template(cluster: Cluster) -> dict[str, Any]:

@@ -99,7 +99,8 @@ class KubernetesSandbox:
         """A pod of the warm pool."""
         self.capabilities().admit(spec)
         model = self._model
-        model.require(spec.limits)
+        if spec.workspace:
+            model.require(spec.limits)
         assert self._presence is not None, "its making ended"
         name, seconds = f"longstride-{uuid7().hex[-20:]}", self._settings.expiry_s
         expires = datetime.now(UTC) + timedelta(seconds=seconds)

@@ -5,12 +5,16 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import NEVER, SUPPORT, WORKSPACE, Cancellation, Command, Execution, Stats, Volume
@@ -33,7 +37,10 @@ TRANSFER_S, LOOK_S = 300.0, 30.0
 """For a workspace to go up or down; for what takes no time."""
 MARGIN_S = 600
 """A claim outlives its command by so much: for what comes after it."""
-STANDARD_ERROR = 4096
+ANSWER = 4096
+"""Bytes of what a request answers, and of what it complains about."""
+KILLED = 137
+"""The exit code of a command that SIGKILL ended."""
 LOADER = """\
 import json,sys,types
 i=sys.stdin.buffer
@@ -70,19 +77,23 @@ class Unmetered:
         """Nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+Count = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Counters(BaseModel):
     """What ``program.look`` counted."""
 
-    cpu_s: float = 0.0
-    memory_bytes: float = 0
-    peak_memory_bytes: float = 0
-    out_of_memory: float = 0
-    processes: int = 0
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    cpu_s: Count = 0
+    memory_bytes: Count = 0
+    peak_memory_bytes: Count = 0
+    out_of_memory: Count = 0
+    processes: Annotated[int, Field(ge=0)] = 0
     full: bool = False
     no_inodes: bool = False
-    entries: int = 0
-    bytes: int = 0
+    entries: Annotated[int, Field(ge=0)] = 0
+    bytes: Annotated[int, Field(ge=0)] = 0
 
     def exhausted(self, limits: SandboxLimits) -> str | None:
         """The limit that the workspace has reached."""
@@ -144,7 +155,8 @@ class PodCell:
         self._outlive(limits.wall_s)
         if command.files:
             self._lay(SUPPORT, pack_files(command.files, READABLE))
-        with self._opened(CODE, self._run(command)) as channel:
+        with self._opened(CODE) as channel:
+            channel.send([asked(self._run(command))])
             outcome = self._watch(channel, limits, cancelled)
             complaint = channel.complaint
         return judge(self._evidence(outcome, limits, complaint))
@@ -189,8 +201,7 @@ class PodCell:
     def _lay(self, root: str, pieces: Iterable[bytes]) -> None:
         # What is sent comes from this host, where it was bounded.
         request = {"do": "lay", "root": root, "entries": 1 << 40, "bytes": 1 << 60}
-        with limited(channel := self._open(PORTER, request, pieces), TRANSFER_S, "sending the workspace"):
-            self._ask(channel)
+        self._told(PORTER, request, TRANSFER_S, pieces)
 
     def _run(self, command: Command) -> dict[str, Any]:
         limits = command.limits
@@ -226,31 +237,27 @@ class PodCell:
         Raises:
             SandboxFailed: processes may be left, or nobody knows how the command ended.
         """
-        killed_for_memory = False
+        suspected = outcome.stopped_by is None and outcome.exit_code in (None, KILLED)
         try:
             seen = self._look(sweep=True)
         except SandboxFailed:
-            # With the group's memory, its first process is killed, and with that one the container ends.
-            killed_for_memory = self._ended_for_memory()
-            if not killed_for_memory:
+            # With its group's memory, the container's first process is killed, and then nobody answers in it.
+            if not (suspected and self._ended_for_memory()):
                 raise
-            seen = Counters()
-        killed_for_memory = killed_for_memory or self._ended_for_memory_unless(outcome.exit_code)
-        if outcome.exit_code is None and outcome.stopped_by is None and not killed_for_memory:
+            seen = Counters(out_of_memory=1)
+        if suspected and not seen.out_of_memory and self._ended_for_memory():
+            seen = seen.model_copy(update={"out_of_memory": 1})
+        if outcome.exit_code is None and outcome.stopped_by is None and not seen.out_of_memory:
             raise SandboxFailed(f"the command's end in pod {self._pod} is not known: {complaint}")
         return Evidence(
             outcome=outcome,
             limits=limits,
-            out_of_memory=int(seen.out_of_memory) + killed_for_memory,
+            out_of_memory=int(seen.out_of_memory),
             refused_processes=0,
             exhausted=seen.exhausted(limits),
             cpu_s=seen.cpu_s,
             peak_memory_bytes=int(seen.peak_memory_bytes),
         )
-
-    def _ended_for_memory_unless(self, code: int | None) -> bool:
-        """A container whose memory ran out starts again, and answers."""
-        return code in (None, 137) and self._ended_for_memory()
 
     def _ended_for_memory(self) -> bool:
         for status in self._cluster.pod(self._pod).status.container_statuses or ():
@@ -268,72 +275,59 @@ class PodCell:
             "entries": self._limits.files,
             "bytes": self._limits.disk_mb * MEBIBYTE,
         }
-        with limited(channel := self._open(CODE, request), LOOK_S, "looking into the pod"):
-            answer = self._ask(channel)
+        answer = self._told(CODE, request, LOOK_S)
         try:
-            return Counters(**json.loads(answer))
-        except (ValueError, TypeError) as error:
+            return Counters.model_validate_json(answer)
+        except ValidationError as error:
             raise SandboxFailed(f"pod {self._pod} told no counters: {answer[:200]!r}") from error
 
     def _signal(self, name: str) -> None:
-        with limited(channel := self._open(CODE, {"do": "signal", "signal": name}), LOOK_S, f"sending {name}"):
-            self._ask(channel)
+        self._told(CODE, {"do": "signal", "signal": name}, LOOK_S)
 
     def _fetch(self, target: Path) -> None:
         bounds = Bounds(self._limits.files, self._limits.disk_mb * MEBIBYTE)
         root = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with limited(
-            channel := self._open(PORTER, {"do": "fetch", "root": WORKSPACE}), TRANSFER_S, "fetching the workspace"
-        ):
-            try:
-                laid = unpack(cast(Any, channel.stdout), root, bounds)
-                if laid.over is None:
-                    self._require_done(channel)
-            except Malformed as error:
-                raise SandboxFailed(f"what pod {self._pod} sent is no workspace: {error}") from error
-            finally:
-                os.close(root)
-                channel.close()
-
-    def _ask(self, channel: Channel) -> bytes:
-        """What a command says in a few bytes; it is closed."""
         try:
-            assert channel.stdout is not None
-            answer = channel.stdout.read(STANDARD_ERROR)
-            self._require_done(channel)
+            with self._asked(PORTER, {"do": "fetch", "root": WORKSPACE}, TRANSFER_S) as channel:
+                if unpack(cast(Any, channel.stdout), root, bounds).over is None:
+                    self._require_done(channel)
+        except Malformed as error:
+            raise SandboxFailed(f"what pod {self._pod} sent is no workspace: {error}") from error
         finally:
-            channel.close()
+            os.close(root)
+
+    def _told(self, container: str, request: Mapping[str, Any], seconds: float, pieces: Iterable[bytes] = ()) -> bytes:
+        """What a request answers in a few bytes."""
+        with self._asked(container, request, seconds, pieces) as channel:
+            assert channel.stdout is not None
+            answer = channel.stdout.read(ANSWER)
+            self._require_done(channel)
         return answer
 
     def _require_done(self, channel: Channel) -> None:
         assert channel.stderr is not None
-        said = channel.stderr.read(STANDARD_ERROR).decode(errors="replace").strip()
+        said = channel.stderr.read(ANSWER).decode(errors="replace").strip()
         channel.wait()
         if channel.exit_code != 0:
             why = said.rpartition("\n")[2] or channel.complaint
             raise SandboxFailed(f"pod {self._pod} did not do what it was asked (exit code {channel.exit_code}): {why}")
 
-    @contextlib.contextmanager
-    def _opened(self, container: str, request: Mapping[str, Any]) -> Any:
-        channel = self._open(container, request)
+    @contextmanager
+    def _asked(
+        self, container: str, request: Mapping[str, Any], seconds: float, pieces: Iterable[bytes] = ()
+    ) -> Iterator[Channel]:
+        """A request that is under way, and not for longer than so many seconds."""
+        with self._opened(container) as channel, limited(channel, seconds, f"{request['do']} in pod {self._pod}"):
+            channel.send(chain([asked(request)], pieces))
+            yield channel
+
+    @contextmanager
+    def _opened(self, container: str) -> Iterator[Channel]:
+        channel = self._cluster.execute(self._pod, ARGV, container)
         try:
             yield channel
         finally:
             channel.close()
-
-    def _open(self, container: str, request: Mapping[str, Any], pieces: Iterable[bytes] = ()) -> Channel:
-        channel = self._cluster.execute(self._pod, ARGV, container)
-        try:
-            channel.send(_chained(asked(request), pieces))
-        except BaseException:
-            channel.close()
-            raise
-        return channel
-
-
-def _chained(first: bytes, rest: Iterable[bytes]) -> Iterable[bytes]:
-    yield first
-    yield from rest
 
 
 def _replace(volume: Path, arrived: Path) -> None:

@@ -41,12 +41,10 @@ class Channel:
 
     def send(self, pieces: Iterable[bytes]) -> None:
         """To standard input, small pieces together. Where the command ends before it has read all, what it says tells why."""
-        import websocket
-
         self._connection.settimeout(SEND_S)
-        with contextlib.suppress(websocket.WebSocketException, OSError):
-            for block in blocks(pieces):
-                self._connection.send(bytes([STDIN]) + block, opcode=websocket.ABNF.OPCODE_BINARY)
+        for block in blocks(pieces):
+            if not self._send(block):
+                break
         self._connection.settimeout(None)
         self._pump.start()
 
@@ -93,6 +91,16 @@ class Channel:
         else:
             self._end()
         os.close(self._ended)
+
+    def _send(self, block: bytes) -> bool:
+        """``False``: nobody takes it any more."""
+        import websocket
+
+        try:
+            self._connection.send(bytes([STDIN]) + block, opcode=websocket.ABNF.OPCODE_BINARY)
+        except (websocket.WebSocketException, OSError):
+            return False
+        return True
 
     def _listen(self) -> None:
         import websocket
