@@ -207,5 +207,5 @@ def test_without_the_templates_mark_no_signal_is_sent(pod: Pod, request_: dict[s
     pod.shell("(sleep 600) >/dev/null 2>&1 &")
     done = pod.do(request_, mark=False)
     assert done.returncode == program.FAILED
-    assert b"LONGSTRIDE_SANDBOX is not set" in done.stderr
+    assert b"LONGSTRIDE_SANDBOX is not 'pod'" in done.stderr
     assert pod.shell("cat /proc/[0-9]*/comm | grep -c sleep").stdout == b"2\n", "the first process, and this one"

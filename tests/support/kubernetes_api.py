@@ -100,6 +100,9 @@ class Pod:
     left: list[int] = field(default_factory=list)
     """Exit codes of the next looks; 0 when there is none."""
 
+    refusals: list[tuple[bytes, int]] = field(default_factory=list)
+    """What the porter says, and its exit code, before it has read what is sent to it; each once."""
+
     @property
     def workspace(self) -> Path:
         """Its /workspace."""
@@ -417,6 +420,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _porter(self, wire: Wire, argv: list[str]) -> None:
         """The program that was sent, in the pod's directory."""
+        if wire.pod.refusals:
+            said, code = wire.pod.refusals.pop(0)
+            wire.err(said)
+            wire.end(ended(code))
+            return
         data, request = self._request()
         root = wire.pod.root / request["root"].lstrip("/")
         data = data.replace(json.dumps(request["root"]).encode(), json.dumps(str(root)).encode())

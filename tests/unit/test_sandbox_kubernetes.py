@@ -19,7 +19,7 @@ from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.backends import installed, make
 from longstride.sandbox.base import Command, Spec, Volume
-from longstride.sandbox.errors import IsolationUnavailable, SandboxFailed, SandboxUnavailable
+from longstride.sandbox.errors import IsolationUnavailable, SandboxFailed, SandboxUnavailable, WorkspaceUnusable
 from longstride.sandbox.kubernetes import cell
 from longstride.sandbox.kubernetes.backend import KubernetesSandbox
 from longstride.sandbox.kubernetes.presence import EXECUTOR
@@ -312,6 +312,39 @@ def test_a_long_command_puts_the_clusters_own_clock_off(
     assert claim["spec"]["lifecycle"]["shutdownTime"] > before
     assert claim["spec"]["lifecycle"]["shutdownPolicy"] == "Delete", "what was not changed stays"
     sandbox.destroy()
+
+
+@pytest.mark.parametrize(
+    ("code", "failure", "said"),
+    [
+        (
+            124,
+            WorkspaceUnusable,
+            "does not fit into the pods of pool pool, which hold 256 MiB and a page for each file",
+        ),
+        (
+            125,
+            SandboxFailed,
+            r"pod pool-1 did not do what it was asked \(exit code 125\): \[Errno 5\] Input/output error",
+        ),
+        (137, SandboxFailed, r"\(exit code 137\)"),
+    ],
+)
+def test_a_porter_that_ends_while_it_is_spoken_to_says_why(
+    cluster: Cluster, backend: KubernetesSandbox, volume: Volume, code: int, failure: type[Exception], said: str
+) -> None:
+    (volume.path / "big").write_bytes(bytes(3 << 20))
+    sandbox = backend.create(Spec(SMALL))
+    cluster.pods["pool-1"].refusals.append((b"Traceback\n[Errno 5] Input/output error\n", code))
+    with pytest.raises(failure, match=said):
+        sandbox.put(volume)
+    sandbox.destroy()
+
+
+def test_counters_that_are_none_are_not_believed(cluster: Cluster, backend: KubernetesSandbox, volume: Volume) -> None:
+    cluster.on_run = playing(counting(cpu_s="many"))
+    with pytest.raises(SandboxFailed, match="pod pool-1 told no counters"):
+        backend.run(command(volume))
 
 
 # What a pod sends back.
@@ -621,7 +654,7 @@ def spoiled(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (spoiled("shareProcessNamespace", True), "namespaces are shared"),
         (spoiled("containers.0.name", "main"), "there is no container 'sandbox'"),
         (spoiled("containers.1.name", "carrier"), "there is no container 'porter'"),
-        (spoiled("containers.0.env", []), "LONGSTRIDE_SANDBOX is not in the environment of 'sandbox'"),
+        (spoiled("containers.0.env", []), "LONGSTRIDE_SANDBOX=pod is not in the environment of 'sandbox'"),
         (spoiled("containers.0.resources", {}), "container 'sandbox' has no limits of memory and cpu"),
         (spoiled("containers.0.volumeMounts", []), "/workspace is no emptyDir with a sizeLimit"),
         (

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import NEVER, SUPPORT, WORKSPACE, Cancellation, Command, Execution, Stats, Volume
 from longstride.sandbox.clock import RunningClock
-from longstride.sandbox.errors import SandboxFailed
+from longstride.sandbox.errors import SandboxFailed, WorkspaceUnusable
 from longstride.sandbox.kubernetes import parcel, program
 from longstride.sandbox.kubernetes.channel import Channel, limited
 from longstride.sandbox.kubernetes.cluster import Cluster
@@ -102,6 +102,10 @@ class Counters(BaseModel):
         return f"files={limits.files}" if self.no_inodes or self.entries > limits.files else None
 
 
+class _NoRoom(SandboxFailed):
+    """A file system of the pod is full."""
+
+
 class PodCell:
     """A claimed pod. Its workspace is a copy: ``put`` sends it up, ``collect`` brings it down."""
 
@@ -143,6 +147,11 @@ class PodCell:
             self._lay(WORKSPACE, pack(root))
         except Malformed as error:
             raise SandboxFailed(f"the workspace cannot be sent: {error}") from error
+        except _NoRoom as error:
+            raise WorkspaceUnusable(
+                f"the workspace does not fit into the pods of pool {self._model.pool}, which hold {self._model.disk_mb} MiB and a page "
+                "for each file: raise the sizeLimit of their template"
+            ) from error
         finally:
             os.close(root)
         self._bound = workspace
@@ -310,7 +319,8 @@ class PodCell:
         channel.wait()
         if channel.exit_code != 0:
             why = said.rpartition("\n")[2] or channel.complaint
-            raise SandboxFailed(f"pod {self._pod} did not do what it was asked (exit code {channel.exit_code}): {why}")
+            failure = _NoRoom if channel.exit_code == program.FULL else SandboxFailed
+            raise failure(f"pod {self._pod} did not do what it was asked (exit code {channel.exit_code}): {why}")
 
     @contextmanager
     def _asked(

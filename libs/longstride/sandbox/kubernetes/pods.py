@@ -7,7 +7,7 @@ from typing import Any
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import SUPPORT, WORKSPACE
 from longstride.sandbox.errors import IsolationUnavailable, SandboxUnavailable
-from longstride.sandbox.kubernetes.program import MARK
+from longstride.sandbox.kubernetes.program import MARK, POD
 
 MEBIBYTE = 1 << 20
 CODE, PORTER = "sandbox", "porter"
@@ -105,8 +105,8 @@ def _problems(spec: Mapping[str, Any], containers: Mapping[str, Any]) -> list[st
         ({"memory", "cpu"} <= limits.keys(), f"container {CODE!r} has no limits of memory and cpu"),
         (spec.get("automountServiceAccountToken") is False, "the agent's code would get a token of the cluster's API"),
         (
-            MARK in {variable["name"] for variable in code.get("env", ())},
-            f"{MARK} is not in the environment of {CODE!r}",
+            (MARK, POD) in {(variable["name"], variable.get("value")) for variable in code.get("env", ())},
+            f"{MARK}={POD} is not in the environment of {CODE!r}",
         ),
         (
             not any(spec.get(key) for key in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")),

@@ -9,6 +9,7 @@ of the agent's code, ``lay`` and ``fetch`` for the porter, which shares its volu
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -19,10 +20,11 @@ from typing import Any, BinaryIO
 
 from longstride.sandbox.kubernetes.parcel import Bounds, Malformed, pack, unpack, walk
 
-MARK = "LONGSTRIDE_SANDBOX"
-"""A variable of the pod's template. Without it, the signals below would go to whoever runs on this machine."""
+MARK, POD = "LONGSTRIDE_SANDBOX", "pod"
+"""A variable of the pod's template, and its value. Without it, the signals below would go to whoever runs on this machine."""
 GLANCE_S = 0.05
-FAILED = 125
+FAILED, FULL = 125, 124
+"""Exit codes of a request that was not carried out; the second: for want of room."""
 SWEEPS = 100
 GROUP = "/sys/fs/cgroup"
 COUNTERS = {
@@ -41,7 +43,7 @@ def main(request: dict[str, Any], stdin: BinaryIO, stdout: BinaryIO) -> int:
         return do(request, stdin, stdout)
     except (Malformed, OSError) as error:
         sys.stderr.write(f"{error}\n")
-        return FAILED
+        return FULL if getattr(error, "errno", None) == errno.ENOSPC else FAILED
     finally:
         stdout.flush()
 
@@ -141,8 +143,8 @@ def _sweep() -> bool:
 
 
 def _require_pod() -> None:
-    if MARK not in os.environ:
-        raise OSError(f"{MARK} is not set: this is no sandbox, and its processes are left alone")
+    if os.environ.get(MARK) != POD:
+        raise OSError(f"{MARK} is not {POD!r}: this is no sandbox, and its processes are left alone")
 
 
 def _signal_all(number: int) -> None:
