@@ -17,8 +17,8 @@ class ToolExecutorSettings(BaseSettings):
     )
 
     backend: BackendName = DEFAULT
-    """What isolates code: ``bubblewrap``, ``runc``, ``runsc``, ``docker`` or ``docker-runsc``. Those with ``runsc`` give the
-    isolation ``gvisor``."""
+    """What isolates code: ``bubblewrap``, ``runc``, ``runsc``, ``docker``, ``docker-runsc`` or ``kubernetes``. Those with
+    ``runsc`` give the isolation ``gvisor``; what ``kubernetes`` gives, its pool's RuntimeClass says (``LONGSTRIDE_KUBERNETES_…``)."""
     slots: Annotated[int, Field(gt=0, le=256)] = 2
     """Actions at a time; each has a process of its own."""
     max_live: Annotated[int, Field(gt=0)] = 16
