@@ -28,6 +28,8 @@ from longstride.sandbox.base import (
 from longstride.sandbox.capture import Capture
 from longstride.sandbox.clock import RunningClock
 from longstride.sandbox.egress.allowlist import judged
+from longstride.sandbox.egress.served import PORT as SITE_PORT
+from longstride.sandbox.egress.served import Sites, Unserved
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.volumes import DirectoryVolumes
 
@@ -56,6 +58,7 @@ class Process:
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
     egress: Egress | None = None
+    sites: Sites = field(default_factory=dict)
     connections: list[Connection] = field(default_factory=list)
     _cancelled: Cancellation = NEVER
     _clock: RunningClock = field(default_factory=RunningClock)
@@ -91,6 +94,22 @@ class Process:
             return False
         self.connections.append(judged(self.egress, host, port))
         return self.connections[-1].verdict == "allowed"
+
+    def get(self, host: str, path: str) -> bytes | None:
+        """Ask a host that the proxy answers itself; ``None`` when there is no answer, and the record says why."""
+        site = self.sites.get(host)
+        if not self.connect(host, SITE_PORT) or site is None:
+            return None
+        try:
+            answer = site.answer(path, self._cancelled)
+        except Unserved as error:
+            told = {"verdict": "failed", "why": str(error)}
+            self.connections[-1] = self.connections[-1].model_copy(update=told)
+            return None
+        with answer.body as body:
+            data = body.read()
+        self.connections[-1] = self.connections[-1].model_copy(update={"why": answer.told, "received": len(data)})
+        return data
 
     @property
     def ran_s(self) -> float:
@@ -146,6 +165,7 @@ class MemoryCell:
             command.limits,
             command.links,
             egress=command.egress,
+            sites=command.sites,
             _cancelled=cancelled,
             _clock=self._clock,
         )

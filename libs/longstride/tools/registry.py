@@ -15,6 +15,7 @@ from longstride.tools.artifact_put import ArtifactPut
 from longstride.tools.delegate import Delegate
 from longstride.tools.edit_file import EditFile
 from longstride.tools.fetch_url import FetchUrl
+from longstride.tools.install_packages import InstallPackages
 from longstride.tools.noop import Noop
 from longstride.tools.python import Python
 from longstride.tools.read_file import ReadFile
@@ -102,5 +103,5 @@ def _shown(tool: AnyTool) -> ToolSpec:
 def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
-    on_request = (EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl())
+    on_request = (EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl(), InstallPackages())
     return Registry((*executed, Delegate(), Recall(), *on_request))
