@@ -48,7 +48,7 @@ def read(page: bytes, media_type: str, address: str) -> list[PackageFile]:
     kind = media_type.partition(";")[0].strip().lower()
     try:
         found = _of_json(page, address) if kind.endswith("json") else _of_html(page, address)
-        return [file for file in found if FILE_NAME.fullmatch(file.name) and SHA256.fullmatch(file.sha256)]
+        return [file for file in found if _usable(file)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadPage(f"{address} is not a page of a package index: {error}") from error
 
@@ -59,7 +59,7 @@ def _of_json(page: bytes, address: str) -> Iterator[PackageFile]:
         size = entry.get("size")
         yield PackageFile(
             name=str(entry["filename"]),
-            url=_web_address(address, entry["url"]),
+            url=urljoin(address, entry["url"]),
             sha256=str(entry.get("hashes", {}).get("sha256", "")).lower(),
             size=size if isinstance(size, int) else None,
             requires_python=entry.get("requires-python"),
@@ -73,7 +73,7 @@ def _of_html(page: bytes, address: str) -> Iterator[PackageFile]:
     links.feed(page.decode())
     links.close()
     for attributes in links.found:
-        url, fragment = urldefrag(_web_address(urljoin(address, links.base), attributes.get("href") or ""))
+        url, fragment = urldefrag(urljoin(urljoin(address, links.base), attributes.get("href") or ""))
         beside = attributes.get("data-core-metadata", attributes.get("data-dist-info-metadata")) or ""
         yield PackageFile(
             name=unquote(urlsplit(url).path.rpartition("/")[2]),
@@ -101,12 +101,9 @@ class _Links(HTMLParser):
             self.found.append(attributes)
 
 
-def _web_address(base: str, link: str) -> str:
-    """Resolved; of another scheme than the web's it is no file that can be had."""
-    url = urljoin(base, link)
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise ValueError(f"{link[:200]!r} is neither http nor https")
-    return url
+def _usable(file: PackageFile) -> bool:
+    web = urlsplit(file.url).scheme in ("http", "https")
+    return web and FILE_NAME.fullmatch(file.name) is not None and SHA256.fullmatch(file.sha256) is not None
 
 
 def written(project: str, files: Sequence[PackageFile]) -> bytes:
