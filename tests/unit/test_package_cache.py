@@ -99,7 +99,7 @@ def test_what_is_being_read_stays_readable_when_it_makes_room(cache: PackageCach
 
 def test_a_file_that_no_cache_of_this_size_holds(cache: PackageCache) -> None:
     keep(cache, b"wheel")
-    with pytest.raises(Unserved, match="a.whl is larger than the executor's whole cache of packages, 1000 bytes"):
+    with pytest.raises(Unserved, match=r"a\.whl is larger than the executor's whole cache of packages, 1000 bytes"):
         keep(cache, b"x" * 1001)
     assert held(cache, b"wheel")
 
