@@ -13,6 +13,7 @@ from longstride.sandbox.pool import Pool
 from longstride.sandbox.secrets import DirectorySecrets
 from longstride.sandbox.workspace import Workspaces
 from longstride.tools.executor import Executor
+from longstride.tools.mcp.register import preload
 from longstride.tools.packages.cache import PackageCache
 from longstride.tools.packages.mirror import Mirror
 from longstride.tools.packages.upstream import Upstream
@@ -32,8 +33,10 @@ def make(host: Host, secrets_dir: Path | None = None) -> Jobs:
 
     Raises:
         SandboxUnavailable: code cannot be isolated here, so none is run.
+        CatalogueUnusable: what MCP servers need is not installed.
     """
     settings = ToolExecutorSettings()
+    preload(host.tools)
     bounds = Bounds(settings.pool_floor, settings.pool_ceiling, settings.pool_idle_s)
     sandbox = Pool(backends.make(settings.backend), bounds, Counted(host.telemetry.metrics))
     live = {"max_live": settings.max_live, "max_live_bytes": settings.max_live_mb << 20}
@@ -65,7 +68,7 @@ def main() -> int:
         backends.make(settings.backend).close()
     except SandboxUnavailable as error:
         return refuse(str(error))
-    return run_jobs("tool-executor", settings.slots, make)
+    return run_jobs("tool-executor", settings.slots, make, prepare=lambda host: preload(host.tools))
 
 
 if __name__ == "__main__":

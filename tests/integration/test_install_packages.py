@@ -23,7 +23,7 @@ from tests.support.package_index import PackageIndex, served, shop, wheel
 from tests.support.sandboxes import Arena, arena
 
 LIMITS = SandboxLimits(wall_s=60, cpu_s=60, memory_mb=256, disk_mb=16, files=2000, output_bytes=65_536)
-TOOLS = ("install_packages", "shell", "python", "submit")
+TOOLS = ("install_packages", "shell", "bash", "python", "run_tests", "submit")
 
 
 @dataclass
@@ -88,6 +88,16 @@ def test_what_is_installed_is_there_in_every_later_step(here: Shop) -> None:
     restored = Shop(replace(fresh, executor=again), here.index, here.workspace)
     assert restored.act("python", code=IMPORT) == ("ok", "2.0 hello\n")
     fresh.workspaces.close()
+
+
+def test_a_shell_that_goes_on_sees_what_was_installed_in_between(here: Shop) -> None:
+    assert here.act("bash", command="set -u; cd /workspace; X=1; command -v greet || echo none") == ("ok", "none\n")
+    here.install("greeter")
+    for _ in range(2):
+        assert here.act("bash", command='greet; python3 -c "import greeter"; echo $X') == ("ok", "hello from greeter\n1\n")
+    code = "import unittest, greeter\nclass T(unittest.TestCase):\n  def test(self): greeter.VERSION\n"
+    here.act("shell", command=f"cat > test_it.py <<'END'\n{code}END")
+    assert here.act("run_tests")[0] == "ok"
 
 
 def test_runcs_sandboxes_install_them_too(open_shop) -> None:

@@ -18,7 +18,7 @@ from longstride.contracts.v1.egress import Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
-from longstride.contracts.v1.limits import SandboxLimits
+from longstride.contracts.v1.limits import Allowance, SandboxLimits
 from longstride.sandbox import backends
 from longstride.sandbox.backends import BackendName
 from longstride.sandbox.base import NEVER, WORKSPACE, Cancellation, Command, Execution, SandboxBackend, Volume
@@ -96,6 +96,7 @@ class Arena:
         environment: Environment = Environment(),
         tools: Sequence[str] = (),
         egress: Egress | None = None,
+        allowance: Allowance | None = None,
         **arguments: object,
     ) -> ActionExecuted:
         """One action through the executor."""
@@ -106,6 +107,7 @@ class Arena:
             workspace=workspace,
             inputs=tuple(inputs),
             limits=limits,
+            allowance=allowance,
             isolation="process",
             environment=environment,
             checks=tuple(checks),

@@ -93,10 +93,43 @@ class Command:
     """Laid read-only under ``SUPPORT`` for this command alone: relative path → content."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Symbolic links outside the workspace, path → target; see ``contracts.v1.environment``."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Directories of the host, shown read-only under ``SUPPORT`` for this command alone: relative path → directory."""
     egress: Egress | None = None
     """What it may reach over the network; ``None``: nothing."""
     sites: Sites = field(default_factory=dict)
     """Hosts in ``egress`` that its proxy answers itself."""
+
+
+class Input(Protocol):
+    """The standard input of a program that runs. May be used from any thread."""
+
+    def tell(self, data: bytes) -> None:
+        """Write all of it; blocks while the program does not read.
+
+        Raises:
+            ProgramEnded: nobody will read it.
+        """
+        ...
+
+    def hang_up(self) -> None:
+        """Nothing more will be told; a second call does nothing."""
+        ...
+
+
+Stream = Literal["stdout", "stderr"]
+
+
+class Dialogue(Protocol):
+    """Who talks with a program while it runs. Called by the thread that watches the sandbox: nothing here may block."""
+
+    def opened(self, stdin: Input) -> None:
+        """The program is about to start. Never called for one that cannot be started."""
+        ...
+
+    def heard(self, stream: Stream, data: bytes) -> None:
+        """It wrote this."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +145,13 @@ class Execution:
     written: int = 0
     """Bytes of both together, the dropped ones included."""
     limit: str | None = None
-    """Which limit stopped it, e.g. ``memory_mb=512``."""
+    """Which limit stopped it, e.g. ``memory_mb=512``; of the task's own budgets ``limits.cpu_s=120``."""
+    share: str | None = None
+    """Where ``limit`` is a budget of the task: what the command had of it, e.g. ``14.2 s``."""
     deadline: str | None = None
     """The time that ran out, e.g. ``wall_s=120``, when ``limit`` is what made it too slow."""
+    passed: tuple[str, ...] = ()
+    """Limits that it reached on the way to a good end: a child was killed for memory, say, and the command went on."""
     usage: Usage = field(default_factory=Usage)
     killed: bool = False
     """It was cancelled from outside; then ``status`` says nothing."""
@@ -132,6 +169,8 @@ class Spec:
     """The one that will be ``put``; ``None``: not known yet, which ``Capabilities.prewarm`` allows."""
     links: Mapping[str, str] = field(default_factory=dict)
     """As in ``Command``; given only where ``Capabilities.links`` says so."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """As in ``Command``; given only where ``Capabilities.folders`` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +200,8 @@ class Capabilities:
     """Whether a sandbox keeps the limits it was made with; else those of the command are set when it starts."""
     egress: bool = False
     """Whether a command can be given a way out through a proxy."""
+    folders: bool = False
+    """Whether its sandboxes can show directories of the host."""
 
     def require(self, isolation: Isolation) -> None:
         """Refuse a weaker boundary than the one asked for.
@@ -199,6 +240,11 @@ class Capabilities:
                 f"the task wants {', '.join(spec.links)} shown in its sandboxes, and the {self.backend} backend shows the "
                 "workspace alone: submit it to an executor whose backend is bubblewrap"
             )
+        if spec.folders and not self.folders:
+            raise IsolationUnavailable(
+                f"the folder {', '.join(map(str, spec.folders.values()))} would be shown in a sandbox, and the {self.backend} "
+                "backend shows the workspace alone: use an executor whose backend is bubblewrap, runc or runsc"
+            )
 
 
 class Sandbox(Protocol):
@@ -220,8 +266,10 @@ class Sandbox(Protocol):
         """
         ...
 
-    def exec(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def exec(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Run to the end, a limit, or the cancellation, whichever is first; then no process of it is left. Blocks.
+
+        Without a ``dialogue`` the program's standard input is empty.
 
         Raises:
             SandboxFailed: the sandbox broke before the outcome was known.
@@ -282,7 +330,7 @@ class SandboxBackend(Protocol):
         """
         ...
 
-    def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def run(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """One command in a sandbox that is gone when this returns: ``run_once``.
 
         Raises:
@@ -300,12 +348,18 @@ class SandboxBackend(Protocol):
         ...
 
 
-def run_once(create: Callable[[Spec], Sandbox], command: Command, cancelled: Cancellation = NEVER) -> Execution:
+def run_once(
+    create: Callable[[Spec], Sandbox],
+    command: Command,
+    cancelled: Cancellation = NEVER,
+    dialogue: Dialogue | None = None,
+) -> Execution:
     """Create, put, exec, collect, destroy."""
-    sandbox = create(Spec(command.limits, command.isolation, command.workspace, command.links))
+    spec = Spec(command.limits, command.isolation, command.workspace, command.links, command.folders)
+    sandbox = create(spec)
     try:
         sandbox.put(command.workspace)
-        execution = sandbox.exec(command, cancelled)
+        execution = sandbox.exec(command, cancelled, dialogue)
         sandbox.collect(command.workspace)
     finally:
         sandbox.destroy()

@@ -83,5 +83,12 @@ def describe(host: Host, *, quota: bool, separate_ids: bool, prewarm: bool) -> C
     (enforced if separate_ids else missing).append("host ids of its own for each sandbox" if separate_ids else NO_IDS)
     (enforced if prewarm else missing).append("sandboxes that wait in a pool" if prewarm else NO_POOL)
     return Capabilities(
-        "bubblewrap", frozenset({"process"}), tuple(enforced), tuple(missing), prewarm, links=True, egress=True
+        "bubblewrap",
+        frozenset({"process"}),
+        tuple(enforced),
+        tuple(missing),
+        prewarm,
+        links=True,
+        egress=True,
+        folders=True,
     )

@@ -85,6 +85,9 @@ class Start:
     inside, only the sandbox's count."""
     hold_data: bool
     """Whether RLIMIT_DATA stands in for a control group's memory."""
+    listens: bool = False
+    """Whether the command gets the rest of the shell's input, once the shell has answered ``READY`` a second time; else none.
+    A shell may read ahead, but not past the line that it carries out."""
 
     def script(self) -> bytes:
         """Commands for a POSIX shell; the last one replaces it.
@@ -99,7 +102,8 @@ class Start:
         prefix = [self.nproc, f"--nproc={self.limits.processes}", "--"] if self.nproc else []
         # The shell marks OLDPWD for its children.
         lines = [f"cd {WORKSPACE} || exit {FAILED}", "unset OLDPWD", *bounds, *map(_export, self.env.items())]
-        text = "\n".join([*lines, f"exec {shlex.join([*prefix, *self.argv])} </dev/null\n"])
+        last = shlex.join(["exec", *prefix, *self.argv])
+        text = "\n".join([*lines, f"echo && {last}\n" if self.listens else f"{last} </dev/null\n"])
         if "\0" in text:
             raise ValueError("a command or its environment holds a NUL character: the system cannot pass it on")
         return os.fsencode(text)

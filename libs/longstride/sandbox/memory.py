@@ -4,6 +4,7 @@ For tests of what lies above the port. It isolates nothing, so it runs nothing b
 """
 
 import io
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,16 +18,19 @@ from longstride.sandbox.base import (
     Cancellation,
     Capabilities,
     Command,
+    Dialogue,
     Execution,
     ExecutionStatus,
     Spec,
     Stats,
+    Stream,
     Volume,
     Volumes,
     run_once,
 )
 from longstride.sandbox.capture import Capture
 from longstride.sandbox.clock import RunningClock
+from longstride.sandbox.dialogue import OpenInput
 from longstride.sandbox.egress.allowlist import judged
 from longstride.sandbox.egress.served import PORT as SITE_PORT
 from longstride.sandbox.egress.served import Sites, Unserved
@@ -45,6 +49,35 @@ class _Stopped(Exception):
     """The program was killed from outside."""
 
 
+class Told:
+    """A program's standard input."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting = b""
+        self._over = False
+
+    def write(self, data: bytes) -> None:
+        """More of it."""
+        with self._guard:
+            if self._over:
+                raise BrokenPipeError
+            self._waiting += data
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        with self._guard:
+            self._over = True
+
+    def line(self) -> bytes | None:
+        """The next one, or what is left at the end; ``None``: not yet."""
+        with self._guard:
+            if b"\n" not in self._waiting and not self._over:
+                return None
+            line, newline, self._waiting = self._waiting.partition(b"\n")
+            return line + newline
+
+
 @dataclass
 class Process:
     """What a program is given: the twin of a process's world."""
@@ -57,9 +90,12 @@ class Process:
     links: Mapping[str, str] = field(default_factory=dict)
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
+    folders: Mapping[str, Path] = field(default_factory=dict)
     egress: Egress | None = None
     sites: Sites = field(default_factory=dict)
     connections: list[Connection] = field(default_factory=list)
+    stdin: "Told" = field(default_factory=lambda: Told())
+    heard: Callable[[Stream, bytes], None] = lambda _stream, _data: None
     _cancelled: Cancellation = NEVER
     _clock: RunningClock = field(default_factory=RunningClock)
 
@@ -68,8 +104,17 @@ class Process:
 
     def print(self, text: str) -> None:
         """A line to standard output."""
-        self.stdout.write(text.encode() + b"\n")
+        line = text.encode() + b"\n"
+        self.stdout.write(line)
+        self.heard("stdout", line)
         self.check()
+
+    def read_line(self) -> bytes:
+        """A line of standard input; waits for it, and is empty at the end."""
+        while (line := self.stdin.line()) is None:
+            self.check()
+            time.sleep(PATIENCE_S)
+        return line
 
     def work(self, seconds: float) -> None:
         """Be busy; a cancellation or the wall clock ends the program here, as a kill would."""
@@ -148,7 +193,7 @@ class MemoryCell:
             raise SandboxFailed("this sandbox was made for another workspace")
         self._workspace = workspace
 
-    def exec(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def exec(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Call the program; its end is judged like a real one's."""
         assert self._workspace == command.workspace, "put comes before exec"
         if not self.alive:
@@ -164,12 +209,21 @@ class MemoryCell:
             command.files,
             command.limits,
             command.links,
+            folders=command.folders,
             egress=command.egress,
             sites=command.sites,
+            heard=dialogue.heard if dialogue else lambda _stream, _data: None,
             _cancelled=cancelled,
             _clock=self._clock,
         )
+        stdin = OpenInput(process.stdin.write, process.stdin.end)
+        if dialogue:
+            dialogue.opened(stdin)
+        else:
+            stdin.hang_up()
         status, exit_code, limit = self._call(program, process, command)
+        stdin.hang_up()
+        full = self._volumes.exhausted(command.workspace, command.limits) if status == "ok" else None
         return Execution(
             status=status,
             exit_code=exit_code,
@@ -178,6 +232,7 @@ class MemoryCell:
             limit=limit,
             written=process.written,
             usage=Usage(wall_ms=process.ran_s * 1e3),
+            passed=(full,) if full else (),
             killed=cancelled.is_set(),
             connections=tuple(process.connections),
         )
@@ -215,7 +270,7 @@ class MemoryCell:
             return (
                 "limit",
                 None if killed_with_the_sandbox else 137,
-                f"{reached}={getattr(command.limits, str(reached))}",
+                f"{reached}={getattr(command.limits, str(reached)):g}",
             )
         if code == 0:
             return "ok", 0, None
@@ -254,7 +309,9 @@ class MemorySandbox:
     def capabilities(self) -> Capabilities:
         """Nothing is enforced."""
         missing = ("nothing is isolated: this backend is for tests",)
-        return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm, links=True, egress=True)
+        return Capabilities(
+            "memory", self._isolation, (), missing, prewarm=self._prewarm, links=True, egress=True, folders=True
+        )
 
     def create(self, spec: Spec) -> MemoryCell:
         """Nothing but the object."""
@@ -262,9 +319,9 @@ class MemorySandbox:
         assert self._prewarm or spec.workspace, "capabilities() says that a sandbox is made for its workspace here"
         return MemoryCell(self._programs, self._volumes, None if self._prewarm else spec.workspace)
 
-    def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def run(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Create, call, destroy."""
-        return run_once(self.create, command, cancelled)
+        return run_once(self.create, command, cancelled, dialogue)
 
     def reap(self) -> list[str]:
         """The dead leave nothing."""

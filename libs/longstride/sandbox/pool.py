@@ -17,6 +17,7 @@ from longstride.sandbox.base import (
     Cancellation,
     Capabilities,
     Command,
+    Dialogue,
     Execution,
     Sandbox,
     SandboxBackend,
@@ -139,9 +140,9 @@ class Pool:
         self._watcher.acquired("warm" if sandbox else "cold", time.monotonic() - started)
         return PooledSandbox(made, lambda: self._gave_back(shelf))
 
-    def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def run(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Take, run, destroy."""
-        return run_once(self.create, command, cancelled)
+        return run_once(self.create, command, cancelled, dialogue)
 
     def reap(self) -> list[str]:
         """The backend's."""
@@ -167,8 +168,9 @@ class Pool:
             shelf.demand.took()
             while shelf.ready and not shelf.ready[0].alive:
                 dead.append(shelf.ready.popleft())
-            # Nobody knew of the links when the ones that wait were made.
-            sandbox = shelf.ready.popleft() if shelf.ready and not spec.links else None
+            # Nobody knew of the links and folders when the ones that wait were made.
+            plain = not (spec.links or spec.folders)
+            sandbox = shelf.ready.popleft() if shelf.ready and plain else None
             self._tell()
         for broken in dead:
             logger.warning("a waiting sandbox had died")

@@ -1,6 +1,7 @@
 """What sandboxed code sees as its file system, as arguments of bwrap."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,9 +143,10 @@ def plain_scratch(limits: SandboxLimits) -> list[str]:
     ]
 
 
-def own_files(workspace: Path, support: Path) -> list[str]:
+def own_files(workspace: Path, support: Path, folders: Mapping[str, Path]) -> list[str]:
     """The workspace or its place, and the command's own files; then nothing more is added, and the root is closed."""
     return [
         *("--bind", str(workspace), WORKSPACE, "--ro-bind", str(support), SUPPORT),
+        *(word for inside, place in folders.items() for word in ("--ro-bind", str(place), inside)),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
     ]

@@ -12,6 +12,7 @@ from longstride.contracts.v1.action import ToolSpec
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.tools.artifact_get import ArtifactGet
 from longstride.tools.artifact_put import ArtifactPut
+from longstride.tools.bash import Bash
 from longstride.tools.delegate import Delegate
 from longstride.tools.edit_file import EditFile
 from longstride.tools.fetch_url import FetchUrl
@@ -47,6 +48,14 @@ class Registry:
             if why := objection(spec):
                 raise ValueError(why)
             self._tools[spec.name] = tool
+
+    def extended(self, tools: Iterable[AnyTool]) -> "Registry":
+        """These tools, and more.
+
+        Raises:
+            ValueError: as when a registry is made.
+        """
+        return Registry((*self._tools.values(), *tools))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,5 +112,5 @@ def _shown(tool: AnyTool) -> ToolSpec:
 def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
-    on_request = (EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl(), InstallPackages())
+    on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl(), InstallPackages())
     return Registry((*executed, Delegate(), Recall(), *on_request))

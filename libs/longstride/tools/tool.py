@@ -15,7 +15,7 @@ from longstride.contracts.envelope import explain
 from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, ToolSpec, Usage
 from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.environment import Environment
-from longstride.contracts.v1.limits import Isolation, SandboxLimits
+from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
 from longstride.sandbox.egress.served import NO_SITES, Served, Sites, way_to
 from longstride.sandbox.errors import ExecutionCancelled
@@ -24,6 +24,7 @@ from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
 from longstride.tools.packages.place import installed, seeing
 from longstride.tools.shelf import Shelf
+from longstride.tools.spending import OF_TASK, Spending
 from longstride.tools.traffic import refused_connections
 
 NO_FILES: Mapping[str, bytes] = {}
@@ -69,6 +70,7 @@ class Bench:
         environment: Environment = Environment(),
         shelf: Shelf | None = None,
         egress: Egress | None = None,
+        allowance: Allowance | None = None,
         packages: Served | None = None,
     ) -> None:
         self.backend = backend
@@ -79,6 +81,7 @@ class Bench:
         self.environment = environment
         self._shelf = shelf
         self.egress = egress
+        self._spending = Spending(allowance)
         self.packages = packages
         """The operator's package index; ``None``: there is none."""
         self.connections: list[Connection] = []
@@ -141,8 +144,20 @@ class Bench:
             egress=way_to(sites) if sites else self.egress,
             sites=sites,
         )
-        execution = self.backend.run(command, self.cancelled)
+        execution = self.carry_out(command)
         self.connections += execution.connections
+        return execution
+
+    def carry_out(self, command: Command) -> Execution:
+        """Run a command within what is left of the task's budgets.
+
+        Raises:
+            ExecutionCancelled: it was killed from outside.
+        """
+        bounded = self._spending.bounded(command)
+        if bounded is None:
+            return self._spending.refusal()
+        execution = self._spending.counted(bounded, self.backend.run(bounded, self.cancelled))
         if execution.killed:
             raise ExecutionCancelled
         return execution
@@ -156,15 +171,15 @@ class _PlainSchema(GenerateJsonSchema):
 
 
 class Tool(ABC, Generic[A]):
-    """One tool. Subclasses say what it is in class attributes and do it in ``run``."""
+    """One tool. Subclasses say what it is in attributes and do it in ``run``."""
 
-    name: ClassVar[str]
-    description: ClassVar[str]
+    name: str
+    description: str
     arguments: type[A]
     """One source for the schema and its validation."""
-    idempotency: ClassVar[IdempotencyClass] = "pure"
+    idempotency: IdempotencyClass = "pure"
     """Effects on the workspace do not count: a step that is run again starts from the state before it."""
-    time_limit_s: ClassVar[float] = 3600.0
+    time_limit_s: float = 3600.0
     """For one call, below the task's own limit."""
     offered: ClassVar[bool] = True
     """Whether a task that names no tools gets it."""
@@ -174,6 +189,8 @@ class Tool(ABC, Generic[A]):
     """``False``: it only reads, and the workspace need not be looked through afterwards."""
     sends: ClassVar[bool] = True
     """Whether what it does over the network may change something there; ``False``: an interrupted call may be made again."""
+    secrets: tuple[str, ...] = ()
+    """Names of secrets of the task's tenant that it needs itself, whether the task names them or not."""
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -212,7 +229,7 @@ class PlannerTool(Tool[A]):
 
 def of_execution(execution: Execution) -> ToolResult:
     """The result of a command: its output, then its errors, then how it ended when that was not well."""
-    parts = [*map(_shown, (execution.stdout, execution.stderr)), _ending(execution).encode()]
+    parts = [*map(_shown, (execution.stdout, execution.stderr)), ending(execution).encode()]
     parts[2:2] = [refused_connections(execution.connections).encode()]
     output = b"".join(part if part.endswith(b"\n") else part + b"\n" for part in parts if part)
     output = output.removesuffix(b"\n") if parts[3] else output
@@ -224,17 +241,34 @@ def _shown(stream: bytes) -> bytes:
     return printable(stream).encode() if stream else b""
 
 
-def _ending(execution: Execution) -> str:
+def ending(execution: Execution) -> str:
+    """How a command ended, when that was not well."""
     if execution.limit:
-        usage = execution.usage
-        by = execution.limit
+        by = named(execution)
         if execution.deadline:
-            by = f"{execution.deadline}, while {execution.limit} held the network back,"
-        return (
-            f"stopped by {by} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
-            f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
-        )
+            by = f"{execution.deadline}, while {by} held the network back,"
+        return f"stopped by {by} after {_used(execution)}"
+    if execution.passed:
+        return f"[it went on after it had reached {', '.join(execution.passed)}; in all {_used(execution)}]"
     return f"exit code {execution.exit_code}" if execution.exit_code else ""
+
+
+def _used(execution: Execution) -> str:
+    """How far it got."""
+    usage = execution.usage
+    return (
+        f"{usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
+        f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
+    )
+
+
+def named(execution: Execution) -> str:
+    """The limit that stopped it, in words where it is the task's own."""
+    if execution.share is None:
+        return str(execution.limit)
+    return (
+        f"the task's {str(execution.limit).removeprefix(OF_TASK)} (this call had the {execution.share} that were left)"
+    )
 
 
 def _moved(execution: Execution) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 BURST_S = 0.25
 """Seconds' worth of bytes that may go at once after a pause."""
@@ -69,24 +70,38 @@ class Flow:
     moved: int = field(default=0, init=False)
     exhausted: bool = field(default=False, init=False)
 
+    @property
+    def room(self) -> int:
+        """Bytes that may still go."""
+        return self.cap - self.moved
+
     def take(self, amount: int) -> float:
         """Seconds to wait before these bytes may go.
 
         Raises:
             FlowExhausted: they may not.
         """
-        if self.exhausted or self.moved + amount > self.cap:
-            self.exhausted = True
-            raise FlowExhausted
+        if self.exhausted or amount > self.room:
+            self.stop()
         self.moved += amount
         wait_s = self.bucket.take(amount)
         self.hold.add(wait_s)
         return wait_s
 
+    def stop(self) -> NoReturn:
+        """More was asked for than may go.
 
-def flow(kbytes_per_s: int, max_mbytes: int, clock: Callable[[], float]) -> Flow:
-    """A direction that has moved nothing yet."""
-    rate = kbytes_per_s * 1024.0
+        Raises:
+            FlowExhausted: always.
+        """
+        self.exhausted = True
+        raise FlowExhausted
+
+
+def flow(kbytes_per_s: int, max_mbytes: int, clock: Callable[[], float], most_bytes: int | None = None) -> Flow:
+    """A direction that has moved nothing yet; ``most_bytes`` holds it where that is less than ``max_mbytes``."""
+    rate, cap = kbytes_per_s * 1024.0, max_mbytes << 20
     fewest, most = CHUNKS
     chunk = min(most, max(fewest, int(rate * BURST_S)))
-    return Flow(TokenBucket(rate, rate * BURST_S, clock), max_mbytes << 20, Hold(clock), chunk)
+    held = cap if most_bytes is None else min(cap, most_bytes)
+    return Flow(TokenBucket(rate, rate * BURST_S, clock), held, Hold(clock), chunk)

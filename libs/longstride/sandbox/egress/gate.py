@@ -57,7 +57,7 @@ class Gate:
             rate = f"egress.kbytes_per_s={self._egress.kbytes_per_s}"
             return replace(done, limit=rate, deadline=execution.limit)
         if self._proxy.exhausted and execution.status == "failed" and not execution.killed:
-            return replace(done, status="limit", limit=f"egress.max_mbytes={self._egress.max_mbytes}")
+            return replace(done, status="limit", limit=self._proxy.limit)
         return done
 
     def _serve(self) -> None:
