@@ -14,6 +14,9 @@ from longstride.sandbox.secrets import DirectorySecrets
 from longstride.sandbox.workspace import Workspaces
 from longstride.tools.executor import Executor
 from longstride.tools.mcp.register import preload
+from longstride.tools.packages.cache import PackageCache
+from longstride.tools.packages.mirror import Mirror
+from longstride.tools.packages.upstream import Upstream
 from services.host import Host, refuse
 from services.jobs import Jobs, run_jobs
 from services.tool_executor.counted import Counted
@@ -40,12 +43,22 @@ def make(host: Host, secrets_dir: Path | None = None) -> Jobs:
     workspaces = Workspaces(host.artifacts, sandbox.volumes, **live)
     folder = settings.secrets_dir or secrets_dir
     secrets = DirectorySecrets(folder) if folder else None
-    table = handlers(ToolExecutor(Executor(sandbox, workspaces, host.artifacts, host.tools, secrets)))
+    packages = mirror(settings, host.connections.state_dir)
+    table = handlers(ToolExecutor(Executor(sandbox, workspaces, host.artifacts, host.tools, secrets, packages)))
     check_handlers("tool-executor", table)
     spans = work_spans(host.telemetry, "tool-executor")
     backbone = host.backbone
     worker = Worker(table, backbone.leases, backbone.database, unsafe=host.tools.unsafe, middleware=(spans,))
     return Jobs(worker, {}, sandbox.close)
+
+
+def mirror(settings: ToolExecutorSettings, state: Path) -> Mirror | None:
+    """The operator's package index, where there is one."""
+    if settings.package_index is None:
+        return None
+    folder = settings.package_cache_dir or state / "packages"
+    cache = PackageCache(folder, settings.package_cache_mb << 20)
+    return Mirror(Upstream(settings.package_index.get_secret_value()), cache)
 
 
 def main() -> int:

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from longstride.contracts.v1.action import Usage
 from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
+from longstride.sandbox.egress.served import Sites
 from longstride.sandbox.errors import IsolationUnavailable
 
 WORKSPACE = "/workspace"
@@ -96,6 +97,8 @@ class Command:
     """Directories of the host, shown read-only under ``SUPPORT`` for this command alone: relative path → directory."""
     egress: Egress | None = None
     """What it may reach over the network; ``None``: nothing."""
+    sites: Sites = field(default_factory=dict)
+    """Hosts in ``egress`` that its proxy answers itself."""
 
 
 class Input(Protocol):

@@ -9,9 +9,11 @@ from longstride.agent.redaction import redact, redact_check
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.v1.action import CheckResult, Observation, ObservationStatus, Usage
 from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.egress import Traffic
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.sandbox.base import NEVER, Cancellation, SandboxBackend
 from longstride.sandbox.content import ContentStore
+from longstride.sandbox.egress.served import Served
 from longstride.sandbox.errors import (
     ExecutionCancelled,
     InputUnusable,
@@ -80,13 +82,15 @@ class Executor:
         artifacts: ContentStore,
         registry: Registry,
         secrets: Secrets | None = None,
+        packages: Served | None = None,
     ) -> None:
-        """``secrets``: where the values are that tasks name; ``None``: there are none."""
+        """``secrets``: where the values are that tasks name; ``packages``: an index of them. ``None``: there are none."""
         self._backend = backend
         self._workspaces = workspaces
         self._artifacts = artifacts
         self._registry = registry
         self._secrets = secrets or MemorySecrets()
+        self._packages = packages
 
     def execute(
         self,
@@ -191,6 +195,7 @@ class Executor:
             Shelf(self._artifacts, session),
             command.egress,
             command.allowance,
+            self._packages,
         )
 
     def _carry_out(self, call: Call) -> ActionExecuted:
@@ -243,10 +248,15 @@ class Executor:
             checks=tuple(redact_check(check, call.command.redactions) for check in judgement.checks),
             artifacts=judgement.artifacts + result.artifacts,
             usage=result.usage + judgement.usage,
-            traffic=traffic(call.bench.connections, self._artifacts, call.session)
-            if call.command.egress or call.bench.connections
-            else None,
+            traffic=self._traffic(call),
         )
+
+    def _traffic(self, call: Call) -> Traffic | None:
+        """``None``: it had no network, and asked the executor itself for nothing."""
+        connections = call.bench.connections
+        if not call.command.egress and not connections:
+            return None
+        return traffic(connections, self._artifacts, call.session)
 
     def _commit(self, call: Call) -> tuple[ArtifactRef | None, str]:
         """The new state, and what the agent must know of it."""

@@ -16,6 +16,7 @@ from longstride.tools.bash import Bash
 from longstride.tools.delegate import Delegate
 from longstride.tools.edit_file import EditFile
 from longstride.tools.fetch_url import FetchUrl
+from longstride.tools.install_packages import InstallPackages
 from longstride.tools.noop import Noop
 from longstride.tools.python import Python
 from longstride.tools.read_file import ReadFile
@@ -111,5 +112,5 @@ def _shown(tool: AnyTool) -> ToolSpec:
 def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
-    on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl())
+    on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl(), InstallPackages())
     return Registry((*executed, Delegate(), Recall(), *on_request))

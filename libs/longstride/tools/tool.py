@@ -17,10 +17,12 @@ from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
+from longstride.sandbox.egress.served import NO_SITES, Served, Sites, way_to
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
+from longstride.tools.packages.place import installed, seeing
 from longstride.tools.shelf import Shelf
 from longstride.tools.spending import OF_TASK, Spending
 from longstride.tools.traffic import refused_connections
@@ -69,6 +71,7 @@ class Bench:
         shelf: Shelf | None = None,
         egress: Egress | None = None,
         allowance: Allowance | None = None,
+        packages: Served | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -79,6 +82,8 @@ class Bench:
         self._shelf = shelf
         self.egress = egress
         self._spending = Spending(allowance)
+        self.packages = packages
+        """The operator's package index; ``None``: there is none."""
         self.connections: list[Connection] = []
         """What the commands asked of the network so far."""
         self.opened: Workspace | None = None
@@ -111,6 +116,7 @@ class Bench:
         wall_s: float | None = None,
         output_bytes: int | None = None,
         files: Mapping[str, bytes] = NO_FILES,
+        sites: Sites = NO_SITES,
     ) -> Execution:
         """Run a command in a sandbox of its own, within the limits and ``wall_s``.
 
@@ -119,6 +125,7 @@ class Bench:
             wall_s: less time than the task's limit.
             output_bytes: keep more of the output than the task's limit, for a report that is read by the tool itself.
             files: laid beside the secrets, as in ``Command``.
+            sites: hosts that its proxy answers itself; then it reaches no other.
 
         Raises:
             ExecutionCancelled: it was killed from outside.
@@ -127,14 +134,15 @@ class Bench:
         kept = max(self.limits.output_bytes, output_bytes or 0)
         limits = self.limits.model_copy(update={"wall_s": wall, "output_bytes": kept})
         command = Command(
-            argv,
+            seeing(argv) if installed(self.workspace.volume) else argv,
             self.workspace.volume,
             limits,
             self.isolation,
             env=self.environment.variables,
             files={**mounted(self.secrets), **files},
             links=self.environment.links,
-            egress=self.egress,
+            egress=way_to(sites) if sites else self.egress,
+            sites=sites,
         )
         execution = self.carry_out(command)
         self.connections += execution.connections
