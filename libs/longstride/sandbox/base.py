@@ -94,6 +94,8 @@ class Command:
     """Symbolic links outside the workspace, path → target; see ``contracts.v1.environment``."""
     egress: Egress | None = None
     """What it may reach over the network; ``None``: nothing."""
+    network: "Sandbox | None" = None
+    """As in ``Spec``."""
 
 
 class Input(Protocol):
@@ -158,6 +160,8 @@ class Spec:
     """The one that will be ``put``; ``None``: not known yet, which ``Capabilities.prewarm`` allows."""
     links: Mapping[str, str] = field(default_factory=dict)
     """As in ``Command``; given only where ``Capabilities.links`` says so."""
+    network: "Sandbox | None" = None
+    """One that lives, of the same task: both have one loopback. Given only where ``Capabilities.shares_network`` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,8 @@ class Capabilities:
     """Whether a sandbox keeps the limits it was made with; else those of the command are set when it starts."""
     egress: bool = False
     """Whether a command can be given a way out through a proxy."""
+    shares_network: bool = False
+    """Whether a sandbox can be made in the network of another."""
 
     def require(self, isolation: Isolation) -> None:
         """Refuse a weaker boundary than the one asked for.
@@ -225,6 +231,7 @@ class Capabilities:
                 f"the task wants {', '.join(spec.links)} shown in its sandboxes, and the {self.backend} backend shows the "
                 "workspace alone: submit it to an executor whose backend is bubblewrap"
             )
+        assert spec.network is None or self.shares_network, "capabilities() says whether a network can be shared"
 
 
 class Sandbox(Protocol):
@@ -264,8 +271,16 @@ class Sandbox(Protocol):
         """
         ...
 
+    def terminate(self) -> None:
+        """Ask the command to end (SIGTERM); nothing when it has ended. A shell that waits for others is not asked, they are.
+
+        Raises:
+            SandboxFailed: nothing inside can be asked here.
+        """
+        ...
+
     def pause(self) -> None:
-        """Stop every process where it is; the wall clock stands still, too.
+        """Stop every process where it is, before this returns; the wall clock stands still, too.
 
         Raises:
             SandboxFailed: this host cannot.
@@ -335,7 +350,7 @@ def run_once(
     dialogue: Dialogue | None = None,
 ) -> Execution:
     """Create, put, exec, collect, destroy."""
-    sandbox = create(Spec(command.limits, command.isolation, command.workspace, command.links))
+    sandbox = create(Spec(command.limits, command.isolation, command.workspace, command.links, command.network))
     try:
         sandbox.put(command.workspace)
         execution = sandbox.exec(command, cancelled, dialogue)

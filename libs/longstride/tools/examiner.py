@@ -90,7 +90,9 @@ class Examiner:
         limits = self.bench.limits.model_copy(
             update={"wall_s": check.timeout_s, "cpu_s": max(self.bench.limits.cpu_s, check.timeout_s)}
         )
-        with self.bench.workspace.copy() as copy:
+        with self.bench.still():
+            copied = self.bench.workspace.copy()
+        with copied as copy:
             command = Command(
                 ("/bin/sh", "-c", check.run),
                 copy.volume,

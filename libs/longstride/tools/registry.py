@@ -16,6 +16,10 @@ from longstride.tools.bash import Bash
 from longstride.tools.delegate import Delegate
 from longstride.tools.edit_file import EditFile
 from longstride.tools.noop import Noop
+from longstride.tools.process_poll import ProcessPoll
+from longstride.tools.process_send import ProcessSend
+from longstride.tools.process_start import ProcessStart
+from longstride.tools.process_stop import ProcessStop
 from longstride.tools.python import Python
 from longstride.tools.read_file import ReadFile
 from longstride.tools.recall import Recall
@@ -102,4 +106,5 @@ def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
     on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet())
-    return Registry((*executed, Delegate(), Recall(), *on_request))
+    living = (ProcessStart(), ProcessPoll(), ProcessSend(), ProcessStop())
+    return Registry((*executed, Delegate(), Recall(), *on_request, *living))

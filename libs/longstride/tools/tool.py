@@ -3,7 +3,8 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -16,12 +17,13 @@ from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, 
 from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
-from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
+from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Sandbox, SandboxBackend
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
 from longstride.tools.shelf import Shelf
+from longstride.tools.task_processes import TaskProcesses
 from longstride.tools.traffic import refused_connections
 
 NO_FILES: Mapping[str, bytes] = {}
@@ -67,6 +69,7 @@ class Bench:
         environment: Environment = Environment(),
         shelf: Shelf | None = None,
         egress: Egress | None = None,
+        processes: TaskProcesses | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -76,6 +79,8 @@ class Bench:
         self.environment = environment
         self._shelf = shelf
         self.egress = egress
+        self.processes = processes
+        """Those that live between the task's calls; ``None``: this executor keeps none."""
         self.connections: list[Connection] = []
         """What the commands asked of the network so far."""
         self.opened: Workspace | None = None
@@ -87,7 +92,13 @@ class Bench:
         """The task's workspace."""
         if self.opened is None:
             self.opened = self._open_workspace()
+            if self.processes:
+                self.processes.household.settle_in(self.opened)
         return self.opened
+
+    def still(self) -> AbstractContextManager[None]:
+        """The task's processes that live between calls do not write meanwhile."""
+        return self.processes.household.still() if self.processes else nullcontext()
 
     @property
     def shelf(self) -> Shelf:
@@ -123,21 +134,33 @@ class Bench:
         wall = min(self.limits.wall_s, wall_s or self.limits.wall_s)
         kept = max(self.limits.output_bytes, output_bytes or 0)
         limits = self.limits.model_copy(update={"wall_s": wall, "output_bytes": kept})
-        command = Command(
-            argv,
-            self.workspace.volume,
-            limits,
-            self.isolation,
-            env=self.environment.variables,
-            files={**mounted(self.secrets), **files},
-            links=self.environment.links,
-            egress=self.egress,
-        )
+        plain = self.command(*argv)
+        command = replace(plain, limits=limits, files={**plain.files, **files})
         execution = self.backend.run(command, self.cancelled)
         self.connections += execution.connections
         if execution.killed:
             raise ExecutionCancelled
         return execution
+
+    def command(self, *argv: str) -> Command:
+        """What is run for the task: its workspace, secrets and environment, and the network of its live processes."""
+        return Command(
+            argv,
+            self.workspace.volume,
+            self.limits,
+            self.isolation,
+            env=self.environment.variables,
+            files=mounted(self.secrets),
+            links=self.environment.links,
+            egress=self.egress,
+            network=self._network,
+        )
+
+    @property
+    def _network(self) -> Sandbox | None:
+        if self.processes and self.backend.capabilities().shares_network:
+            return self.processes.household.network
+        return None
 
 
 class _PlainSchema(GenerateJsonSchema):
