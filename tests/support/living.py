@@ -10,7 +10,7 @@ from longstride.contracts.v1.egress import Egress
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation
-from longstride.tools.executor import Executor
+from longstride.tools.keeper_link import Executes
 
 TOOLS = ("shell", "read_file", "write_file", "submit", "process_start", "process_poll", "process_send", "process_stop")
 
@@ -19,7 +19,7 @@ TOOLS = ("shell", "read_file", "write_file", "submit", "process_start", "process
 class LivingTask:
     """Remembers where it is."""
 
-    executor: Executor
+    executor: Executes
     limits: SandboxLimits
     task_id: str = "task"
     workspace: ArtifactRef | None = None

@@ -28,8 +28,17 @@ def serving_processes(port: int) -> list[int]:
 
 
 def _serves(process: Path, port: int) -> bool:
+    return _command(process).split(b"\0")[1:5] == [b"-u", b"-m", b"http.server", str(port).encode()]
+
+
+def keepers() -> list[int]:
+    """Pids of the processes that keep such processes for a service."""
+    found = [path for path in Path("/proc").iterdir() if path.name.isdigit() and b"keeper_main" in _command(path)]
+    return [int(path.name) for path in found]
+
+
+def _command(process: Path) -> bytes:
     try:
-        command = (process / "cmdline").read_bytes().split(b"\0")
+        return (process / "cmdline").read_bytes()
     except OSError:
-        return False
-    return command[1:5] == [b"-u", b"-m", b"http.server", str(port).encode()]
+        return b""

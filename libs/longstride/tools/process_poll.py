@@ -31,6 +31,7 @@ class ProcessPoll(Tool[ProcessPollArguments]):
     description = "Read what a process wrote since you last looked, and whether it runs or how it ended; wait for that if you like."
     arguments = ProcessPollArguments
     offered = False
+    kept = True
 
     def run(self, arguments: ProcessPollArguments, bench: Bench) -> ToolResult:
         """Wait, then read."""

@@ -33,6 +33,7 @@ class ProcessSend(Tool[ProcessSendArguments]):
     description = "Write to the standard input of a process, and read what it answers."
     arguments = ProcessSendArguments
     offered = False
+    kept = True
 
     def run(self, arguments: ProcessSendArguments, bench: Bench) -> ToolResult:
         """A process that ended is told nothing, and says so."""

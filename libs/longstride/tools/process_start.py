@@ -49,6 +49,7 @@ class ProcessStart(Tool[ProcessStartArguments]):
     )
     arguments = ProcessStartArguments
     offered = False
+    kept = True
 
     def run(self, arguments: ProcessStartArguments, bench: Bench) -> ToolResult:
         """Start it, and look at it for a moment."""

@@ -28,6 +28,7 @@ class ProcessStop(Tool[ProcessStopArguments]):
     )
     arguments = ProcessStopArguments
     offered = False
+    kept = True
 
     def run(self, arguments: ProcessStopArguments, bench: Bench) -> ToolResult:
         """One that has ended stays as it is."""

@@ -82,6 +82,10 @@ class Registry:
         """What a policy is shown of a task's tools."""
         return tuple(self._tools[name].spec for name in self.allowed(asked))
 
+    def kept(self, command: ExecuteAction) -> bool:
+        """Whether all calls of a command's task have to be carried out by one process."""
+        return any(tool.kept for name in command.tools if (tool := self._tools.get(name)))
+
     def unsafe(self, message: Contract) -> bool:
         """Whether a command is one whose interrupted call must not be made again without a person.
 

@@ -185,6 +185,8 @@ class Tool(ABC, Generic[A]):
     """Whether a task that names no tools gets it."""
     planner_side: ClassVar[bool] = False
     """Carried out by the planner: the executor never sees it."""
+    kept: ClassVar[bool] = False
+    """Whether all calls of a task that may call it have to be carried out by one process."""
     changes_workspace: ClassVar[bool] = True
     """``False``: it only reads, and the workspace need not be looked through afterwards."""
 
