@@ -34,6 +34,14 @@ class ToolExecutorSettings(BaseSettings):
     """Sandboxes that wait at the most, a process: as many as were in use at once of late."""
     pool_idle_s: Annotated[float, Field(gt=0)] = 60.0
     """Seconds for which a burst is remembered."""
+    processes: Annotated[int, Field(ge=0, le=1024)] = 32
+    """Processes that tasks keep running between their calls, all tasks together."""
+    processes_per_task: Annotated[int, Field(gt=0, le=64)] = 4
+    """Of one task."""
+    process_wall_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 3600.0
+    """Seconds that one of them may live."""
+    process_cpu_s: Annotated[float, Field(gt=0)] = 600.0
+    """CPU seconds of one of them."""
 
     package_index: SecretStr | None = None
     """``https://HOST/simple``: where ``install_packages`` gets Python packages, wherever it is; it may hold a user and a password.

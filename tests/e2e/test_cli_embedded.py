@@ -14,6 +14,7 @@ import pytest
 
 from longstride.client.embedded_stack import EmbeddedStack
 from tests.support.eventually import eventually
+from tests.support.serving import serving_lines, serving_processes
 from tests.support.terminal_folders import harbor
 
 ADD_UP = "import csv\nprint(sum(float(r['amount']) for r in csv.DictReader(open('{}'))))"
@@ -147,6 +148,26 @@ def test_a_stack_that_is_killed_is_started_again_and_its_task_ends_once(newcomer
     events = [json.loads(line) for line in shown.splitlines()]
     assert [event["type"] for event in events].count("ended") == 1
     assert [event["step"] for event in events if event["type"] == "action_observed"] == [1, 2]
+
+
+def test_a_process_lives_between_the_steps_of_its_task_and_ends_with_it(newcomer: Newcomer) -> None:
+    lines = serving_lines(port := 8417)
+    tools = [
+        word for name in ("bash", "write_file", "process_start", "process_poll", "submit") for word in ("--tool", name)
+    ]
+    serve = [
+        "run",
+        "Serve it.",
+        "--policy",
+        newcomer.script("serve", lines),
+        *tools,
+        "--check",
+        "grep -x 'once twice' seen",
+    ]
+    code, out, err = newcomer.longstride(*serve)
+    assert code == 0, out + err
+    assert "checks passed" in out
+    eventually(lambda: serving_processes(port) == [])
 
 
 @contextmanager

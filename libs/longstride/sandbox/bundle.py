@@ -62,7 +62,12 @@ def make_root(folder: Path, shared: Shared) -> None:
 
 
 def config(
-    layout: Layout, *, cgroup: str | None = None, owner: Owner | None = None, user_namespace: Path | None = None
+    layout: Layout,
+    *,
+    cgroup: str | None = None,
+    owner: Owner | None = None,
+    user_namespace: Path | None = None,
+    own_network: bool = True,
 ) -> Config:
     """The whole file.
 
@@ -72,9 +77,10 @@ def config(
         owner: whom the code is on the host, in ``user_namespace``, with the rlimits that the runtime is started with;
             ``None``: the runtime isolates its ids itself.
         user_namespace: the one that is joined.
+        own_network: whether it gets a network namespace; else it stays in the one it is started in.
     """
     linux: Config = {
-        "namespaces": [{"type": kind} for kind in NAMESPACES],
+        "namespaces": [{"type": kind} for kind in NAMESPACES if own_network or kind != "network"],
         "maskedPaths": [f"/proc/{name}" for name in HIDDEN_PROC],
         "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"],
         "resources": {"devices": [{"allow": False, "access": "rwm"}]},

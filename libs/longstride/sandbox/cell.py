@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.egress.inside import with_relay
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter, descendants
+from longstride.sandbox.programs import program, signalled
 from longstride.sandbox.runs import RunFolder
 from longstride.sandbox.supervisor import LocalProcess, Outcome, Outer, Supervisor, readable, reported
 from longstride.sandbox.verdict import Evidence, judge
@@ -270,6 +272,24 @@ class HostedCell:
         """The volume is the workspace itself: only the second way to it goes."""
         if self._bound is None:
             self._folder.detach()
+
+    def open_network(self) -> int:
+        """A descriptor of its network namespace, which stays that one whatever ends meanwhile.
+
+        Raises:
+            SandboxFailed: it has ended.
+        """
+        try:
+            return os.open(f"/proc/{self._jailer.first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SandboxFailed("the sandbox whose network is to be shared has ended") from error
+
+    def terminate(self) -> None:
+        """SIGTERM from outside, where the processes have numbers there."""
+        if self._jailer.first is None:
+            raise SandboxFailed("the processes of this sandbox have no numbers on the host")
+        for pid in program(self._jailer.first):
+            signalled(pid, self._jailer.first, signal.SIGTERM)
 
     def pause(self) -> None:
         """Freeze the group."""

@@ -61,6 +61,13 @@ class Site:
     links: Mapping[str, str]
     folders: Mapping[str, Path] = field(default_factory=dict)
     """Where a directory is shown → a place on the host from which the sandbox's ids can bind it."""
+    network: int | None = None
+    """A descriptor of the network namespace that it is made in, closed once it has started; ``None``: one of its own."""
+
+    @property
+    def joins(self) -> tuple[int, ...]:
+        """As descriptors to pass on."""
+        return () if self.network is None else (self.network,)
 
 
 class HostedBackend(ABC):
@@ -133,9 +140,9 @@ class HostedBackend(ABC):
             mounted, limits = self._bounded, spec.limits
             folder = stack.enter_context(run_folder(self._scratch, mounted=mounted, owner=owner, limits=limits))
             group = stack.enter_context(self._group())
-            workspace = bound.path if bound else folder.workspace
+            place, network = bound.path if bound else folder.workspace, self._network(spec)
             folders = folder.show(spec.folders)
-            site = Site(owner, folder, group, workspace, limits, spec.links, folders)
+            site = Site(owner, folder, group, place, limits, spec.links, folders, network)
             jailer = self._launch(site)
             stack.callback(jailer.end, group)
             jailer.wait_until_ready()
@@ -171,6 +178,12 @@ class HostedBackend(ABC):
     @abstractmethod
     def _advice(self, said: str) -> str:
         """What to do about an error at the first trial."""
+
+    def _network(self, spec: Spec) -> int | None:
+        if spec.network is None:
+            return None
+        assert isinstance(spec.network, HostedCell), "a backend is given its own sandboxes"
+        return spec.network.open_network()
 
     def _new_group(self) -> Group:
         return self._scratch.cgroup()

@@ -17,7 +17,7 @@ from longstride.sandbox.cell import START_S, Habits, Jailer
 from longstride.sandbox.cgroup import Group, Overhead
 from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
-from longstride.sandbox.host import INSTEAD, NO_GROUPS, NO_POOL
+from longstride.sandbox.host import INSTEAD, NO_GROUPS, NO_POOL, find_nsenter
 from longstride.sandbox.hosted import INSIDE, HostedBackend, Site
 from longstride.sandbox.scratch import MARK
 from longstride.sandbox.user_namespace import UserNamespace
@@ -126,6 +126,7 @@ class OciSandbox(HostedBackend):
         """
         self._runtime = find_runtime(kind)
         self.name, self.attaches = kind, kind == "runc"
+        self._nsenter = find_nsenter() if kind == "runc" else None
         hierarchies = cgroup.mounted() if kind == "runc" else cgroup.discover()
         grouped = {"memory", "pids"} <= cgroup.given(hierarchies)
         super().__init__(
@@ -155,7 +156,7 @@ class OciSandbox(HostedBackend):
             jailer = RuntimeJailer.start(
                 self._command_line(site, folder),
                 os.pipe2(os.O_CLOEXEC),
-                (),
+                site.joins,
                 {**self._mark, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
             )
         except BaseException:
@@ -189,13 +190,20 @@ class OciSandbox(HostedBackend):
         )
         if namespace is None:
             return bundle.config(layout)
-        return bundle.config(layout, cgroup=f"/{site.group.name}", owner=site.owner, user_namespace=namespace.path)
+        return bundle.config(
+            layout,
+            cgroup=f"/{site.group.name}",
+            owner=site.owner,
+            user_namespace=namespace.path,
+            own_network=site.network is None,
+        )
 
     def _command_line(self, site: Site, folder: Path) -> list[str]:
         """runc puts the container into its group itself; all that gVisor is made of is started in it."""
         entrances = () if self._runtime.kind == "runc" else site.group.entrances
         flags = launcher.rlimits(launcher.OF_EVERY_COMMAND) if self._runtime.kind == "runc" else ()
         line = self._runtime.command_line(self._state, folder, site.group.name)
+        line = [*launcher.joining(self._nsenter, site.network), *line]
         return ["/bin/sh", "-c", launcher.SCRIPT, "sh", *entrances, "--", *flags, "--", *line]
 
     def _describe(self) -> Capabilities:
@@ -221,6 +229,7 @@ class OciSandbox(HostedBackend):
             self._prewarm,
             egress=way_out,
             folders=True,
+            shares_network=self._nsenter is not None,
         )
 
     def _advice(self, said: str) -> str:

@@ -92,7 +92,9 @@ class Examiner:
             update={"wall_s": check.timeout_s, "cpu_s": max(self.bench.limits.cpu_s, check.timeout_s)}
         )
         run, seen = ("/bin/sh", "-c", check.run), installed(self.bench.workspace.volume)
-        with self.bench.workspace.copy() as copy:
+        with self.bench.still():
+            copied = self.bench.workspace.copy()
+        with copied as copy:
             command = Command(
                 seeing_last(run) if seen else run,
                 copy.volume,

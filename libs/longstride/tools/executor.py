@@ -25,10 +25,12 @@ from longstride.sandbox.secrets import MemorySecrets, Secrets, values_of, withou
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.errors import StorageFull
 from longstride.tools.examiner import Examiner
+from longstride.tools.household import Households
 from longstride.tools.observation import clip, printable
 from longstride.tools.registry import AnyTool, Registry
 from longstride.tools.shelf import Shelf
 from longstride.tools.submit import SubmitArguments
+from longstride.tools.task_processes import TaskProcesses
 from longstride.tools.tool import Arguments, Bench, InvalidArguments, ToolResult
 from longstride.tools.traffic import traffic
 
@@ -83,8 +85,19 @@ class Executor:
         registry: Registry,
         secrets: Secrets | None = None,
         packages: Served | None = None,
+        households: Households | None = None,
     ) -> None:
-        """``secrets``: where the values are that tasks name; ``packages``: an index of them. ``None``: there are none."""
+        """
+        Args:
+            backend: makes sandboxes.
+            workspaces: of the backend's volumes.
+            artifacts: where results go.
+            registry: the tools.
+            secrets: where the values are that tasks name; ``None``: there are none.
+            packages: an index of them; ``None``: there is none.
+            households: processes that live between calls; ``None``: they are kept nowhere, and the tools say so.
+        """
+        self._households = households
         self._backend = backend
         self._workspaces = workspaces
         self._artifacts = artifacts
@@ -196,6 +209,12 @@ class Executor:
             command.egress,
             command.allowance,
             self._packages,
+            self._processes(task_id, command.step),
+        )
+
+    def _processes(self, task_id: str, step: int) -> TaskProcesses | None:
+        return (
+            TaskProcesses(self._households, self._households.of(task_id), task_id, step) if self._households else None
         )
 
     def _carry_out(self, call: Call) -> ActionExecuted:
@@ -235,6 +254,8 @@ class Executor:
         try:
             workspace, note = self._commit(call)
         except WorkspaceUnusable as error:
+            assert call.bench.opened is not None, "it was opened to be committed"
+            call.bench.opened.discard(f"the workspace could not be kept: {error}")
             workspace, note = call.command.workspace, f"\n{error}. The workspace is as it was before this call."
             result = replace(result, status="limit")
         return ActionExecuted(
@@ -265,7 +286,10 @@ class Executor:
             return call.command.workspace, ""
         if not call.tool.changes_workspace:
             return opened.release(), ""
-        ref = opened.commit(call.session, call.bench.secrets)
+        with call.bench.still():
+            ref = opened.commit(call.session, call.bench.secrets)
+            if call.bench.processes:
+                call.bench.processes.household.committed()
         left_out = ", ".join(map(printable_path, opened.left_out[:20]))
         return ref, f"\n[not kept in the workspace: {left_out}]" if left_out else ""
 

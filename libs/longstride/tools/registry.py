@@ -18,6 +18,10 @@ from longstride.tools.edit_file import EditFile
 from longstride.tools.fetch_url import FetchUrl
 from longstride.tools.install_packages import InstallPackages
 from longstride.tools.noop import Noop
+from longstride.tools.process_poll import ProcessPoll
+from longstride.tools.process_send import ProcessSend
+from longstride.tools.process_start import ProcessStart
+from longstride.tools.process_stop import ProcessStop
 from longstride.tools.python import Python
 from longstride.tools.read_file import ReadFile
 from longstride.tools.recall import Recall
@@ -88,6 +92,10 @@ class Registry:
         """What a policy is shown of a task's tools."""
         return tuple(self._tools[name].spec for name in self.allowed(asked))
 
+    def kept(self, command: ExecuteAction) -> bool:
+        """Whether all calls of a command's task have to be carried out by one process."""
+        return any(tool.kept for name in command.tools if (tool := self._tools.get(name)))
+
     def unsafe(self, message: Contract) -> bool:
         """Whether a command is one whose interrupted call must not be made again without a person.
 
@@ -113,4 +121,5 @@ def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
     on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl(), InstallPackages())
-    return Registry((*executed, Delegate(), Recall(), *on_request))
+    living = (ProcessStart(), ProcessPoll(), ProcessSend(), ProcessStop())
+    return Registry((*executed, Delegate(), Recall(), *on_request, *living))

@@ -3,7 +3,8 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -16,7 +17,7 @@ from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, 
 from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
-from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
+from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Sandbox, SandboxBackend
 from longstride.sandbox.egress.served import NO_SITES, Served, Sites, way_to
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.secrets import NO_SECRETS, mounted
@@ -25,6 +26,7 @@ from longstride.tools.observation import printable
 from longstride.tools.packages.place import installed, seeing
 from longstride.tools.shelf import Shelf
 from longstride.tools.spending import OF_TASK, Spending
+from longstride.tools.task_processes import TaskProcesses
 from longstride.tools.traffic import refused_connections
 
 NO_FILES: Mapping[str, bytes] = {}
@@ -72,6 +74,7 @@ class Bench:
         egress: Egress | None = None,
         allowance: Allowance | None = None,
         packages: Served | None = None,
+        processes: TaskProcesses | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -84,6 +87,8 @@ class Bench:
         self._spending = Spending(allowance)
         self.packages = packages
         """The operator's package index; ``None``: there is none."""
+        self.processes = processes
+        """Those that live between the task's calls; ``None``: this executor keeps none."""
         self.connections: list[Connection] = []
         """What the commands asked of the network so far."""
         self.opened: Workspace | None = None
@@ -95,7 +100,13 @@ class Bench:
         """The task's workspace."""
         if self.opened is None:
             self.opened = self._open_workspace()
+            if self.processes:
+                self.processes.household.settle_in(self.opened)
         return self.opened
+
+    def still(self) -> AbstractContextManager[None]:
+        """The task's processes that live between calls do not write meanwhile."""
+        return self.processes.household.still() if self.processes else nullcontext()
 
     @property
     def shelf(self) -> Shelf:
@@ -133,15 +144,12 @@ class Bench:
         wall = min(self.limits.wall_s, wall_s or self.limits.wall_s)
         kept = max(self.limits.output_bytes, output_bytes or 0)
         limits = self.limits.model_copy(update={"wall_s": wall, "output_bytes": kept})
-        command = Command(
-            seeing(argv) if installed(self.workspace.volume) else argv,
-            self.workspace.volume,
-            limits,
-            self.isolation,
-            env=self.environment.variables,
-            files={**mounted(self.secrets), **files},
-            links=self.environment.links,
-            egress=way_to(sites) if sites else self.egress,
+        plain = self.command(*argv)
+        command = replace(
+            plain,
+            limits=limits,
+            files={**plain.files, **files},
+            egress=way_to(sites) if sites else plain.egress,
             sites=sites,
         )
         execution = self.carry_out(command)
@@ -161,6 +169,26 @@ class Bench:
         if execution.killed:
             raise ExecutionCancelled
         return execution
+
+    def command(self, *argv: str) -> Command:
+        """What is run for the task: its workspace, secrets and environment, and the network of its live processes."""
+        return Command(
+            seeing(argv) if installed(self.workspace.volume) else argv,
+            self.workspace.volume,
+            self.limits,
+            self.isolation,
+            env=self.environment.variables,
+            files=mounted(self.secrets),
+            links=self.environment.links,
+            egress=self.egress,
+            network=self._network,
+        )
+
+    @property
+    def _network(self) -> Sandbox | None:
+        if self.processes and self.backend.capabilities().shares_network:
+            return self.processes.household.network
+        return None
 
 
 class _PlainSchema(GenerateJsonSchema):
@@ -185,6 +213,8 @@ class Tool(ABC, Generic[A]):
     """Whether a task that names no tools gets it."""
     planner_side: ClassVar[bool] = False
     """Carried out by the planner: the executor never sees it."""
+    kept: ClassVar[bool] = False
+    """Whether all calls of a task that may call it have to be carried out by one process."""
     changes_workspace: ClassVar[bool] = True
     """``False``: it only reads, and the workspace need not be looked through afterwards."""
     sends: ClassVar[bool] = True

@@ -199,6 +199,10 @@ class PodCell:
         finally:
             remove_tree(arrived)
 
+    def terminate(self) -> None:
+        """SIGTERM to all."""
+        self._signal("SIGTERM")
+
     def pause(self) -> None:
         """SIGSTOP to all: a stopped process cannot continue itself."""
         self._signal("SIGSTOP")
