@@ -17,6 +17,8 @@ HANDSHAKE_S = 30.0
 """For a server to start and answer ``initialize``, and then for each page of its tools."""
 MOST_PAGES = 16
 MOST_TOLD = 1000
+CLOSED = (types.CONNECTION_CLOSED, "Connection closed")
+"""The SDK's own word; servers send the same code with words of theirs."""
 RESULT: TypeAdapter[types.CallToolResult] = TypeAdapter(types.CallToolResult)
 
 Phase = Literal["start", "initialize", "tools/list", "tools/call"]
@@ -120,7 +122,7 @@ def open_session(read: Any, write: Any) -> ClientSession:
 
 
 def _refusal(error: MCPError) -> str:
-    if error.code == types.CONNECTION_CLOSED:
+    if (error.code, error.message) == CLOSED:
         return "it ended, or closed its output, without an answer"
     return f"it answered with error {error.code}: {error.message[:MOST_TOLD]}"
 
