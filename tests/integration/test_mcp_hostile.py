@@ -46,7 +46,7 @@ PAYLOADS = {
     ),
     "no end of noise": ("while True: sys.stdout.write('!\\n')", "failed", "more than 5000 messages"),
     "no end of errors": ("while True: sys.stderr.write('!' * 65536)", "limit", "stopped by output_mb=16"),
-    "no end of questions": (f"n = 9\nwhile True: n += 1; sys.stdout.write({PLEASE!r} % n)", "failed", "more than 5000"),
+    "no end of questions": (f"n = 9\nwhile True: n += 1; sys.stdout.write({PLEASE!r} % n)", None, "more than 5000"),
     "answers to nobody": (
         "say(id=999, result={}); say(id=call['id'] + 1, result={}); time.sleep(60)",
         "timeout",
@@ -57,7 +57,7 @@ PAYLOADS = {
         "failed",
         "not what the protocol says",
     ),
-    "a result that is no object": ("say(id=call['id'], result=[1])", "timeout", "tools/call"),
+    "a result that is no object": ("say(id=call['id'], result=[1]); time.sleep(60)", "timeout", "tools/call"),
     "a deep answer": (
         'print(\'{"jsonrpc":"2.0","id":%d,"result":\' % call[\'id\'] + \'[\' * 99999); time.sleep(60)',
         "timeout",
@@ -66,7 +66,12 @@ PAYLOADS = {
     "a wide answer": (
         'print(\'{"jsonrpc":"2.0","id":%d,"result":{"content":[\' % call[\'id\'] + \'{},\' * 1000000 + \'{}]}}\', flush=True)',
         "failed",
-        "not what the protocol says",
+        "more than 30000 values",
+    ),
+    "a wrong answer in many places": (
+        "say(id=call['id'], result={'content': [{}] * 29000})",
+        "failed",
+        "it is wrong in ",
     ),
     "a deaf server": (
         f"n = 9\nwhile n < 4000: n += 1; sys.stdout.write({PLEASE!r} % n)\nsys.stdout.flush(); time.sleep(60)",
@@ -142,8 +147,8 @@ def test_a_server_that_does_not_come_so_far_is_told_of_with_its_phase(payload: s
 
 
 def test_whoever_adds_it_is_told_the_same() -> None:
+    code = HEAD + "greet(); say(id=hear()['id'], result={'tools': []}); time.sleep(60)"
     with arena() as plain, pytest.raises(CatalogueUnusable, match="came to nothing at tools/list: it has no tools"):
-        code = HEAD + "greet(); say(id=hear()['id'], result={'tools': []}); time.sleep(60)"
         surveyed(plain, "evil", Server(command="python3", args=("-c", code)))
 
 
