@@ -33,18 +33,19 @@ CALLED = HEAD + "greet(); listing(); call = hear()\n"
 PLEASE = '{"jsonrpc":"2.0","id":%d,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}\n'
 SHORT = SMALL.model_copy(update={"wall_s": 1.5})
 
+# ``None``: a flood may also meet the sandbox's own limit before it is given up.
 PAYLOADS = {
     "no end of a line": (
         "os.write(1, b'x' * (1 << 16)) and None\nwhile True: os.write(1, b'x' * 65536)",
-        "failed",
+        None,
         "more than 4 MiB",
     ),
     "no end of messages": (
         'while True: sys.stdout.write(\'{"jsonrpc":"2.0","method":"a"}\\n\')',
-        "failed",
+        None,
         "more than 5000",
     ),
-    "no end of noise": ("while True: sys.stdout.write('!\\n')", "failed", "more than 5000 messages"),
+    "no end of noise": ("while True: sys.stdout.write('!\\n')", None, "more than 5000 messages"),
     "no end of errors": ("while True: sys.stderr.write('!' * 65536)", "limit", "stopped by output_mb=16"),
     "no end of questions": (f"n = 9\nwhile True: n += 1; sys.stdout.write({PLEASE!r} % n)", None, "more than 5000"),
     "answers to nobody": (
