@@ -286,3 +286,14 @@ def test_a_pinned_tool_that_the_server_does_not_have(box: Arena) -> None:
     fresh = server.model_copy(update={"pinned": pinned(*server.pinned.tools, other)})
     status, text = seen(act(with_servers(box, {"notes": fresh}), "notes__fly"))
     assert (status, "the tool 'fly' is gone" in text) == ("denied", True)
+
+
+def test_a_task_outlives_a_server_that_was_taken_away(box: Arena) -> None:
+    first = act(box, "notes__add", text="milk")
+    without = with_servers(box, {})
+    assert seen(act(without, "notes__add", first, text="bread")) == (
+        "invalid",
+        "there is no tool 'notes__add'; the tools are shell",
+    )
+    told = without.act("shell", command="cat notes.txt", workspace=first.workspace, tools=("notes__add", "shell"))
+    assert seen(told) == ("ok", "milk\n")
