@@ -115,7 +115,7 @@ def test_a_hostile_answer_ends_its_own_call_alone(box: Arena, payload: str) -> N
 EARLY = {
     "answers before questions": (
         "say(id=1, result=ABOUT); say(id=2, result={'tools': [GO]}); time.sleep(60)",
-        "initialize",
+        "came to nothing at",  # an answer may be early by a little alone
     ),
     "silence": ("time.sleep(60)", "initialize"),
     "an old revision": (
