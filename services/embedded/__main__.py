@@ -24,6 +24,7 @@ from longstride.messaging.service import ServiceRuntime
 from longstride.sandbox.errors import SandboxUnavailable
 from longstride.storage.embedded import EmbeddedPostgres
 from longstride.storage.errors import StorageError
+from longstride.tools.mcp.catalogue import MCP_FILE, CatalogueUnusable
 from services.connections import Connections
 from services.embedded.guard import PostgresGuard
 from services.embedded.home import HomeTaken, announce, owned, withdraw
@@ -45,19 +46,21 @@ EXECUTE = JOB_QUEUES["execute_action"]
 
 def connections(home: Path, database_url: str) -> Connections:
     """A stack that needs nothing from outside ``home``."""
-    return Connections(
+    found = Connections(
         database_url=SecretStr(database_url),
         amqp_url=SecretStr(f"memory://{new_id('stack')}"),
         artifacts_dir=home / "artifacts",
         state_dir=home / "state",
     )
+    own = home / MCP_FILE
+    return found.model_copy(update={"mcp_file": own}) if found.mcp_file is None and own.exists() else found
 
 
 def services(host: Host, home: Path) -> list[Part]:
     """Every service under its own name. The planner's commands go straight to their workers; what must be tried again
     comes through the queues, and so does everything else."""
     planning, serving = beside(host, "planner"), beside(host, "model-worker")
-    engine, tools = model_worker.make(serving), tool_executor.make(beside(host, "tool-executor"), home / "secrets")
+    engine, tools = model_worker.make(serving), _tools(host, home)
     commands = ColocatedCommands(host.backbone.leases, QueuedCommands(host.backbone.outbox), host.tools.unsafe)
     dispatcher = planner.make(planning, commands)
     lanes = [Lane(queue, engine.worker, dispatcher.settle, engine.slots) for queue in engine.queues]
@@ -68,8 +71,14 @@ def services(host: Host, home: Path) -> list[Part]:
         *planner.consuming(planning, dispatcher),
         *model_worker.consuming(serving, engine),
         *telemetry.parts(beside(host, "telemetry")),
+        *tools.parts,
         working(host, tools, trainer.make(beside(host, "trainer"))),
     ]
+
+
+def _tools(host: Host, home: Path) -> Jobs:
+    """All of a task's calls come to this process."""
+    return tool_executor.make(beside(host, "tool-executor"), home / "secrets", keeps=True)
 
 
 def working(host: Host, tools: Jobs, updates: Jobs) -> EmbeddedJobs:
@@ -111,6 +120,7 @@ def serve(home: Path) -> int:
         runtime.end_on_signals()
         runtime.start()
         wait_ready(parts)
+        host.started()
         assert host.connections.artifacts_dir is not None
         announce(home, postgres.url, host.connections.artifacts_dir, host.backbone.incarnation)
         failed = runtime.wait()
@@ -130,7 +140,7 @@ def main() -> int:
     home = parser.parse_args().home.expanduser().absolute()
     try:
         return serve(home)
-    except (StorageError, MessagingError, SandboxUnavailable, HomeTaken) as error:
+    except (StorageError, MessagingError, SandboxUnavailable, HomeTaken, CatalogueUnusable) as error:
         return refuse(str(error))
 
 

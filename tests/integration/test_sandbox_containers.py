@@ -16,7 +16,9 @@ from longstride.sandbox import cgroup
 from longstride.sandbox.base import Command, Execution
 from longstride.sandbox.errors import IsolationUnavailable
 from tests.support.engine import engine
+from tests.support.eventually import eventually
 from tests.support.sandboxes import SMALL, Arena, arena
+from tests.support.talker import Talker
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the oci backend needs root")
 
@@ -195,3 +197,16 @@ def test_no_privilege_can_be_had(box: Arena) -> None:
     status = said(box.shell("grep -E '^Cap(Eff|Prm|Bnd)' /proc/self/status; mount -t tmpfs x /tmp && echo mounted"))
     assert set(re.findall(r"Cap\w+:\s+(\w+)", status)) == {"0" * 16}
     assert "mounted" not in status
+
+
+def test_a_program_is_talked_with(box: Arena) -> None:
+    talker = Talker()
+    with box.volume() as volume:
+        thread = talker.start(box.backend, Command(("cat",), volume, SMALL))
+        talker.tell(b"hello\n")
+        eventually(lambda: talker.out == b"hello\n")
+        assert talker.stdin is not None
+        talker.stdin.hang_up()
+        thread.join()
+    assert talker.execution is not None
+    assert talker.execution.exit_code == 0

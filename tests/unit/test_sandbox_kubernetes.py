@@ -31,6 +31,7 @@ from longstride.tools.executor import Executor
 from longstride.tools.registry import builtin_tools
 from tests.support.eventually import eventually
 from tests.support.kubernetes_api import EXTENSIONS, LEASES, PODS, Cluster, Pod, Wire, failure, long_ago
+from tests.support.talker import Talker
 from tests.support.tls_front import TlsFront
 
 SANDBOXES = Path(__file__).parents[2] / "infra/kubernetes/sandboxes"
@@ -161,6 +162,11 @@ def test_a_command_gets_its_limits_and_nothing_of_the_pods_environment(
         **{"RLIMIT_CORE": 0, "RLIMIT_NOFILE": 1024, "RLIMIT_CPU": 11, "RLIMIT_NPROC": 64},
         **{"RLIMIT_FSIZE": 2 * mebibyte, "RLIMIT_DATA": 64 * mebibyte},
     }
+
+
+def test_a_program_that_is_to_be_talked_with_is_refused(backend: KubernetesSandbox, volume: Volume) -> None:
+    with pytest.raises(IsolationUnavailable, match="talks with its program while it runs, and the kubernetes backend"):
+        backend.run(command(volume), dialogue=Talker())
 
 
 def test_output_keeps_its_head_and_tail(cluster: Cluster, backend: KubernetesSandbox, volume: Volume) -> None:

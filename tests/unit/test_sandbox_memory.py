@@ -7,8 +7,10 @@ import pytest
 
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Command
-from longstride.sandbox.errors import IsolationUnavailable, SandboxFailed
+from longstride.sandbox.errors import IsolationUnavailable, ProgramEnded, SandboxFailed
 from longstride.sandbox.memory import LimitReached, MemorySandbox, Process
+from tests.support.eventually import eventually
+from tests.support.talker import Talker
 
 LIMITS = SandboxLimits(wall_s=5, output_bytes=256, output_mb=1, disk_mb=1, files=16)
 
@@ -39,9 +41,15 @@ def endless(process: Process) -> int:
         process.print("y" * 1000)
 
 
+def parrot(process: Process) -> int:
+    while line := process.read_line():
+        process.print(line.decode().rstrip("\n"))
+    return 0
+
+
 @pytest.fixture
 def backend(tmp_path: Path) -> MemorySandbox:
-    programs = {"hello": hello, "greedy": greedy, "slow": slow, "chatty": chatty, "endless": endless}
+    programs = {"hello": hello, "greedy": greedy, "slow": slow, "chatty": chatty, "endless": endless, "parrot": parrot}
     return MemorySandbox(tmp_path, programs)
 
 
@@ -93,3 +101,23 @@ def test_a_stronger_boundary_is_refused_with_a_sentence(backend: MemorySandbox) 
 def test_an_unknown_program_is_the_tests_mistake(backend: MemorySandbox) -> None:
     with pytest.raises(SandboxFailed, match="no program 'rm'"):
         run(backend, "rm")
+
+
+def test_a_program_is_talked_with(backend: MemorySandbox) -> None:
+    talker = Talker()
+    thread = talker.start(backend, Command(("parrot",), backend.volumes.create(LIMITS), LIMITS))
+    talker.tell(b"one\ntw")
+    eventually(lambda: talker.out == b"one\n")
+    talker.tell(b"o\n")
+    eventually(lambda: talker.out == b"one\ntwo\n")
+    assert talker.stdin is not None
+    talker.stdin.hang_up()
+    thread.join()
+    assert talker.execution is not None
+    assert (talker.execution.status, talker.execution.stdout) == ("ok", b"one\ntwo\n")
+    with pytest.raises(ProgramEnded):
+        talker.tell(b"three\n")
+
+
+def test_without_a_dialogue_a_program_reads_nothing(backend: MemorySandbox) -> None:
+    assert run(backend, "parrot").stdout == b""

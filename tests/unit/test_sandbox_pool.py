@@ -1,8 +1,7 @@
 """A pool above the in-memory backend: what waits, for whom, and for how long."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,8 @@ from longstride.sandbox.demand import Bounds, Demand
 from longstride.sandbox.errors import IsolationUnavailable, SandboxFailed
 from longstride.sandbox.memory import MemoryCell, MemorySandbox, Process
 from longstride.sandbox.pool import Level, Pool, Source
+from tests.support.eventually import eventually
+from tests.support.talker import Talker
 
 LIMITS = SandboxLimits(wall_s=5, disk_mb=1, files=16)
 
@@ -24,11 +25,17 @@ def hello(process: Process) -> int:
     return 0
 
 
+def parrot(process: Process) -> int:
+    while line := process.read_line():
+        process.print(line.decode().rstrip())
+    return 0
+
+
 class Recorded(MemorySandbox):
     """Remembers what it made, and can be told to fail."""
 
     def __init__(self, root: Path, *, prewarm: bool = True, fixed_limits: bool = False) -> None:
-        super().__init__(root, {"hello": hello}, prewarm=prewarm)
+        super().__init__(root, {"hello": hello, "parrot": parrot}, prewarm=prewarm)
         self.fixed_limits = fixed_limits
         self.made: list[tuple[MemoryCell, Spec, str]] = []
         self.broken = threading.Event()
@@ -64,13 +71,6 @@ class Notes:
 
     def level(self, level: Level) -> None:
         self.levels.append(level)
-
-
-def eventually(condition: Callable[[], object], seconds: float = 5) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 @contextmanager
@@ -139,6 +139,17 @@ def test_what_is_idle_is_taken_away(backend: Recorded) -> None:
         assert backend.living == 1
 
 
+def test_a_program_in_a_pooled_sandbox_is_talked_with(backend: Recorded) -> None:
+    talker = Talker()
+    with pool_above(backend, Bounds(1, 1)) as pool:
+        thread = talker.start(pool, Command(("parrot",), backend.volumes.create(LIMITS), LIMITS))
+        talker.tell(b"hello\n")
+        eventually(lambda: talker.out == b"hello\n")
+        assert talker.stdin is not None
+        talker.stdin.hang_up()
+        thread.join()
+
+
 def test_one_that_died_waiting_is_passed_over(backend: Recorded) -> None:
     with pool_above(backend, Bounds(floor=2)) as pool:
         eventually(lambda: pool.level.ready == 2)
@@ -189,7 +200,7 @@ def test_what_shows_links_is_made_for_its_call(backend: Recorded) -> None:
 
 
 def test_links_that_a_backend_cannot_show_are_refused(tmp_path: Path) -> None:
-    plain = MemorySandbox(tmp_path, {"hello": hello}).capabilities()
+    plain = MemorySandbox(tmp_path, {"hello": hello, "parrot": parrot}).capabilities()
     with pytest.raises(IsolationUnavailable, match="/app shown in its sandboxes, and the memory backend shows the"):
         replace(plain, links=False).admit(Spec(LIMITS, links={"/app": "/workspace"}))
 

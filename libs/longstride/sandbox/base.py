@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from longstride.contracts.v1.action import Usage
 from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
+from longstride.sandbox.egress.served import Sites
 from longstride.sandbox.errors import IsolationUnavailable
 
 WORKSPACE = "/workspace"
@@ -92,8 +93,45 @@ class Command:
     """Laid read-only under ``SUPPORT`` for this command alone: relative path → content."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Symbolic links outside the workspace, path → target; see ``contracts.v1.environment``."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Directories of the host, shown read-only under ``SUPPORT`` for this command alone: relative path → directory."""
     egress: Egress | None = None
     """What it may reach over the network; ``None``: nothing."""
+    sites: Sites = field(default_factory=dict)
+    """Hosts in ``egress`` that its proxy answers itself."""
+    network: "Sandbox | None" = None
+    """As in ``Spec``."""
+
+
+class Input(Protocol):
+    """The standard input of a program that runs. May be used from any thread."""
+
+    def tell(self, data: bytes) -> None:
+        """Write all of it; blocks while the program does not read.
+
+        Raises:
+            ProgramEnded: nobody will read it.
+        """
+        ...
+
+    def hang_up(self) -> None:
+        """Nothing more will be told; a second call does nothing."""
+        ...
+
+
+Stream = Literal["stdout", "stderr"]
+
+
+class Dialogue(Protocol):
+    """Who talks with a program while it runs. Called by the thread that watches the sandbox: nothing here may block."""
+
+    def opened(self, stdin: Input) -> None:
+        """The program is about to start. Never called for one that cannot be started."""
+        ...
+
+    def heard(self, stream: Stream, data: bytes) -> None:
+        """It wrote this."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +147,13 @@ class Execution:
     written: int = 0
     """Bytes of both together, the dropped ones included."""
     limit: str | None = None
-    """Which limit stopped it, e.g. ``memory_mb=512``."""
+    """Which limit stopped it, e.g. ``memory_mb=512``; of the task's own budgets ``limits.cpu_s=120``."""
+    share: str | None = None
+    """Where ``limit`` is a budget of the task: what the command had of it, e.g. ``14.2 s``."""
+    deadline: str | None = None
+    """The time that ran out, e.g. ``wall_s=120``, when ``limit`` is what made it too slow."""
+    passed: tuple[str, ...] = ()
+    """Limits that it reached on the way to a good end: a child was killed for memory, say, and the command went on."""
     usage: Usage = field(default_factory=Usage)
     killed: bool = False
     """It was cancelled from outside; then ``status`` says nothing."""
@@ -127,6 +171,10 @@ class Spec:
     """The one that will be ``put``; ``None``: not known yet, which ``Capabilities.prewarm`` allows."""
     links: Mapping[str, str] = field(default_factory=dict)
     """As in ``Command``; given only where ``Capabilities.links`` says so."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """As in ``Command``; given only where ``Capabilities.folders`` says so."""
+    network: "Sandbox | None" = None
+    """One that lives, of the same task: both have one loopback. Given only where ``Capabilities.shares_network`` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +204,10 @@ class Capabilities:
     """Whether a sandbox keeps the limits it was made with; else those of the command are set when it starts."""
     egress: bool = False
     """Whether a command can be given a way out through a proxy."""
+    folders: bool = False
+    """Whether its sandboxes can show directories of the host."""
+    shares_network: bool = False
+    """Whether a sandbox can be made in the network of another."""
 
     def require(self, isolation: Isolation) -> None:
         """Refuse a weaker boundary than the one asked for.
@@ -194,6 +246,12 @@ class Capabilities:
                 f"the task wants {', '.join(spec.links)} shown in its sandboxes, and the {self.backend} backend shows the "
                 "workspace alone: submit it to an executor whose backend is bubblewrap"
             )
+        if spec.folders and not self.folders:
+            raise IsolationUnavailable(
+                f"the folder {', '.join(map(str, spec.folders.values()))} would be shown in a sandbox, and the {self.backend} "
+                "backend shows the workspace alone: use an executor whose backend is bubblewrap, runc or runsc"
+            )
+        assert spec.network is None or self.shares_network, "capabilities() says whether a network can be shared"
 
 
 class Sandbox(Protocol):
@@ -215,8 +273,10 @@ class Sandbox(Protocol):
         """
         ...
 
-    def exec(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def exec(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Run to the end, a limit, or the cancellation, whichever is first; then no process of it is left. Blocks.
+
+        Without a ``dialogue`` the program's standard input is empty.
 
         Raises:
             SandboxFailed: the sandbox broke before the outcome was known.
@@ -231,8 +291,16 @@ class Sandbox(Protocol):
         """
         ...
 
+    def terminate(self) -> None:
+        """Ask the command to end (SIGTERM); nothing when it has ended. A shell that waits for others is not asked, they are.
+
+        Raises:
+            SandboxFailed: nothing inside can be asked here.
+        """
+        ...
+
     def pause(self) -> None:
-        """Stop every process where it is; the wall clock stands still, too.
+        """Stop every process where it is, before this returns; the wall clock stands still, too.
 
         Raises:
             SandboxFailed: this host cannot.
@@ -277,7 +345,7 @@ class SandboxBackend(Protocol):
         """
         ...
 
-    def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def run(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """One command in a sandbox that is gone when this returns: ``run_once``.
 
         Raises:
@@ -295,12 +363,29 @@ class SandboxBackend(Protocol):
         ...
 
 
-def run_once(create: Callable[[Spec], Sandbox], command: Command, cancelled: Cancellation = NEVER) -> Execution:
+def spec_of(command: Command) -> Spec:
+    """What must be known of a sandbox that is made for one command."""
+    return Spec(
+        limits=command.limits,
+        isolation=command.isolation,
+        workspace=command.workspace,
+        links=command.links,
+        folders=command.folders,
+        network=command.network,
+    )
+
+
+def run_once(
+    create: Callable[[Spec], Sandbox],
+    command: Command,
+    cancelled: Cancellation = NEVER,
+    dialogue: Dialogue | None = None,
+) -> Execution:
     """Create, put, exec, collect, destroy."""
-    sandbox = create(Spec(command.limits, command.isolation, command.workspace, command.links))
+    sandbox = create(spec_of(command))
     try:
         sandbox.put(command.workspace)
-        execution = sandbox.exec(command, cancelled)
+        execution = sandbox.exec(command, cancelled, dialogue)
         sandbox.collect(command.workspace)
     finally:
         sandbox.destroy()

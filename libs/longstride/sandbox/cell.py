@@ -2,21 +2,35 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Self
 
 from longstride.sandbox import launcher
-from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Owner, Stats, Volume, Volumes
+from longstride.sandbox.base import (
+    NEVER,
+    Cancellation,
+    Command,
+    Dialogue,
+    Execution,
+    Owner,
+    Stats,
+    Stream,
+    Volume,
+    Volumes,
+)
 from longstride.sandbox.cgroup import BWRAP, Group, Overhead
 from longstride.sandbox.clock import RunningClock
+from longstride.sandbox.dialogue import OpenInput
 from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.egress.inside import with_relay
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter, descendants
+from longstride.sandbox.programs import program, signalled
 from longstride.sandbox.runs import RunFolder
 from longstride.sandbox.supervisor import LocalProcess, Outcome, Outer, Supervisor, readable, reported
 from longstride.sandbox.verdict import Evidence, judge
@@ -80,10 +94,15 @@ class Jailer:
             SandboxFailed: it does not; the text is what was said instead.
         """
         self.tell(launcher.READY_QUESTION)
-        if self._answer() != launcher.READY:
+        if not self.answers():
             self.process.kill()
             raise SandboxFailed(f"the sandbox did not start: {self._complaint()}")
         self._learn_first()
+
+    def answers(self) -> bool:
+        """Whether the shell inside says that it is ready; ``False`` when it ended instead, or took too long."""
+        assert self.process.stdout is not None
+        return readable(self.process.stdout.fileno(), START_S) and self.process.stdout.read(1) == launcher.READY
 
     @property
     def first(self) -> int | None:
@@ -128,10 +147,6 @@ class Jailer:
             if not report:
                 raise SandboxFailed("the sandbox did not start: its first process was not named")
             self.reports += report
-
-    def _answer(self) -> bytes:
-        assert self.process.stdout is not None
-        return self.process.stdout.read(1) if readable(self.process.stdout.fileno(), START_S) else b""
 
     def _complaint(self) -> str:
         assert self.process.stderr is not None
@@ -211,16 +226,18 @@ class HostedCell:
         finally:
             os.close(namespace)
 
-    def exec(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def exec(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Bound it, tell the shell inside, and watch."""
         inside = with_relay(command)
-        script = self._start(inside).script()
+        script = self._start(inside, listens=dialogue is not None).script()
         self._group.limit(inside.limits, self._habits.overhead)
         self._folder.fill(inside.limits, inside.files)
-        with self._gates.open(command.egress, self._folder.support, self._owner) as gate:
-            return gate.account(self._watched(command, script, cancelled))
+        with self._gates.open(command.egress, self._folder.support, self._owner, command.sites) as gate:
+            return gate.account(self._watched(command, script, cancelled, dialogue))
 
-    def _watched(self, command: Command, script: bytes, cancelled: Cancellation) -> Execution:
+    def _watched(
+        self, command: Command, script: bytes, cancelled: Cancellation, dialogue: Dialogue | None
+    ) -> Execution:
         meter = GroupMeter(self._group) if self._habits.grouped else TreeMeter()
         supervisor = Supervisor(
             self._jailer.process,
@@ -232,15 +249,47 @@ class HostedCell:
             self._group.kill,
             self._clock,
             self._jailer.passes_code_on,
+            dialogue.heard if dialogue else unheard,
         )
         self._jailer.tell(script)
-        self._jailer.hang_up()
-        return judge(self._evidence(command, meter, supervisor.watch()))
+        with self._conversing(dialogue):
+            return judge(self._evidence(command, meter, supervisor.watch()))
+
+    @contextmanager
+    def _conversing(self, dialogue: Dialogue | None) -> Iterator[None]:
+        """Whoever talks with the program may do so until it has ended."""
+        stdin = OpenInput(self._jailer.tell, self._jailer.hang_up)
+        if dialogue and self._jailer.answers():
+            dialogue.opened(stdin)
+        else:
+            stdin.hang_up()
+        try:
+            yield
+        finally:
+            stdin.hang_up()
 
     def collect(self, workspace: Volume) -> None:
         """The volume is the workspace itself: only the second way to it goes."""
         if self._bound is None:
             self._folder.detach()
+
+    def open_network(self) -> int:
+        """A descriptor of its network namespace, which stays that one whatever ends meanwhile.
+
+        Raises:
+            SandboxFailed: it has ended.
+        """
+        try:
+            return os.open(f"/proc/{self._jailer.first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SandboxFailed("the sandbox whose network is to be shared has ended") from error
+
+    def terminate(self) -> None:
+        """SIGTERM from outside, where the processes have numbers there."""
+        if self._jailer.first is None:
+            raise SandboxFailed("the processes of this sandbox have no numbers on the host")
+        for pid in program(self._jailer.first):
+            signalled(pid, self._jailer.first, signal.SIGTERM)
 
     def pause(self) -> None:
         """Freeze the group."""
@@ -267,11 +316,9 @@ class HostedCell:
             held, self._held = self._held, ExitStack()
         held.close()
 
-    def _start(self, command: Command) -> launcher.Start:
-        habits = self._habits
-        return launcher.Start(
-            command.argv, command.env, command.limits, nproc=habits.nproc, hold_data=not habits.grouped
-        )
+    def _start(self, command: Command, *, listens: bool) -> launcher.Start:
+        nproc, hold_data = self._habits.nproc, not self._habits.grouped
+        return launcher.Start(command.argv, command.env, command.limits, nproc, hold_data, listens)
 
     def _evidence(self, command: Command, meter: Meter, outcome: Outcome) -> Evidence:
         limits = command.limits
@@ -283,4 +330,9 @@ class HostedCell:
             exhausted=self._volumes.exhausted(command.workspace, limits) or self._folder.exhausted(limits),
             cpu_s=meter.cpu_s,
             peak_memory_bytes=meter.peak_memory_bytes,
+            bounded=command.workspace.bounded,
         )
+
+
+def unheard(stream: Stream, data: bytes) -> None:
+    """Nobody listens; what was written is in the execution."""

@@ -20,6 +20,10 @@ class SandboxFailed(SandboxError):
     """The sandbox broke before the code's outcome was known; the same call may succeed when it is made again."""
 
 
+class ProgramEnded(SandboxError):
+    """The program has ended, or reads nothing more."""
+
+
 class ExecutionCancelled(SandboxError):
     """The call was cancelled; its workspace is discarded."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Literal, Protocol
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import Cancellation
+from longstride.sandbox.base import Cancellation, Stream
 from longstride.sandbox.capture import Capture
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.meter import Meter
@@ -94,6 +94,8 @@ class Supervisor:
     """Seconds of running; stands still while the sandbox is paused."""
     passes_code_on: bool = False
     """Whether the outer process reports no exit code but ends with the command's."""
+    heard: Callable[[Stream, bytes], None] = lambda _stream, _data: None
+    """Told of all output as it comes."""
     _status: bytearray = field(default_factory=bytearray)
     _child: int | None = None
     """A pidfd of the sandbox's first process: the number alone might be another's by the time it is used."""
@@ -101,7 +103,11 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         half = self.limits.output_bytes // 2
-        self._captures = {self._fd(self.process.stdout): Capture(half), self._fd(self.process.stderr): Capture(half)}
+        self._streams: dict[int, Stream] = {
+            self._fd(self.process.stdout): "stdout",
+            self._fd(self.process.stderr): "stderr",
+        }
+        self._captures = {descriptor: Capture(half) for descriptor in self._streams}
         self._started = self.clock()
         self._next_look = self._started + LOOK_S
         self._note(self.reported)
@@ -172,7 +178,7 @@ class Supervisor:
         if descriptor == self.status_fd:
             self._note(data)
         else:
-            self._take(self._captures[descriptor], data)
+            self._take(descriptor, data)
         return bool(data)
 
     def _note(self, report: bytes) -> None:
@@ -181,11 +187,16 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 self._child = os.pidfd_open(pid)
 
-    def _take(self, capture: Capture, data: bytes) -> None:
-        capture.feed(data)
-        if capture.full:
+    def _take(self, descriptor: int, data: bytes) -> None:
+        self._keep(descriptor, data)
+        if self._captures[descriptor].full:
             # What is dropped is not worth this process's CPU: let the writer wait.
             time.sleep(0.001)
+
+    def _keep(self, descriptor: int, data: bytes) -> None:
+        self._captures[descriptor].feed(data)
+        if data:
+            self.heard(self._streams[descriptor], data)
 
     def _drain(self) -> None:
         """Every writer is dead: what is left in the pipes is all there is."""
@@ -195,7 +206,7 @@ class Supervisor:
                     if descriptor == self.status_fd:
                         self._note(data)
                     else:
-                        self._captures[descriptor].feed(data)
+                        self._keep(descriptor, data)
 
     def _until_all_are_gone(self) -> None:
         """bwrap ends when the command does; what the command left in the background dies with the first process, and is

@@ -10,7 +10,17 @@ from pathlib import Path
 
 from longstride.contracts.ids import uuid7
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import NEVER, Cancellation, Capabilities, Command, Execution, Spec, Volumes, run_once
+from longstride.sandbox.base import (
+    NEVER,
+    Cancellation,
+    Capabilities,
+    Command,
+    Dialogue,
+    Execution,
+    Spec,
+    Volumes,
+    run_once,
+)
 from longstride.sandbox.errors import SandboxError, SandboxFailed, SandboxUnavailable
 from longstride.sandbox.kubernetes.cell import PodCell
 from longstride.sandbox.kubernetes.cluster import Cluster
@@ -32,6 +42,7 @@ MISSING = (
     "CPU seconds of all are looked at twenty times a second where the pod has control groups. Give a pool's template the limits that its tasks have.",
     "the number of files is counted after a command, and the pod's memory bounds them until then: an emptyDir has no bound of its own",
     "a process or thread that the limit refused is not told of: nothing in a pod counts it",
+    "programs are not talked with while they run: no processes between calls, no MCP servers",
     "devices, sockets and FIFOs in a workspace are not brought back, and nothing says so to the agent",
 )
 NO_OWN_USERS = (
@@ -115,9 +126,9 @@ class KubernetesSandbox:
             )
         return cell
 
-    def run(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
+    def run(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Create, put, exec, collect, destroy."""
-        return run_once(self.create, command, cancelled)
+        return run_once(self.create, command, cancelled, dialogue)
 
     def reap(self) -> list[str]:
         """Claims of executors that are gone, and this host's own folders."""

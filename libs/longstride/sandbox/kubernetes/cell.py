@@ -17,9 +17,19 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import NEVER, SUPPORT, WORKSPACE, Cancellation, Command, Execution, Stats, Volume
+from longstride.sandbox.base import (
+    NEVER,
+    SUPPORT,
+    WORKSPACE,
+    Cancellation,
+    Command,
+    Dialogue,
+    Execution,
+    Stats,
+    Volume,
+)
 from longstride.sandbox.clock import RunningClock
-from longstride.sandbox.errors import SandboxFailed, WorkspaceUnusable
+from longstride.sandbox.errors import IsolationUnavailable, SandboxFailed, WorkspaceUnusable
 from longstride.sandbox.kubernetes import parcel, program
 from longstride.sandbox.kubernetes.channel import Channel, limited
 from longstride.sandbox.kubernetes.cluster import Cluster
@@ -41,6 +51,10 @@ ANSWER = 4096
 """Bytes of what a request answers, and of what it complains about."""
 KILLED = 137
 """The exit code of a command that SIGKILL ended."""
+NO_DIALOGUE = (
+    "this tool talks with its program while it runs, and the kubernetes backend cannot: "
+    "submit the task without it, or to an executor whose backend is bubblewrap"
+)
 LOADER = """\
 import json,sys,types
 i=sys.stdin.buffer
@@ -156,8 +170,14 @@ class PodCell:
             os.close(root)
         self._bound = workspace
 
-    def exec(self, command: Command, cancelled: Cancellation = NEVER) -> Execution:
-        """Send its files, run it, and see what it left."""
+    def exec(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
+        """Send its files, run it, and see what it left.
+
+        Raises:
+            IsolationUnavailable: there is a ``dialogue``: a channel first sends all, and then listens.
+        """
+        if dialogue is not None:
+            raise IsolationUnavailable(NO_DIALOGUE)
         assert self._bound == command.workspace, "put comes before exec"
         limits = self._limits = command.limits
         self._model.require(limits)
@@ -178,6 +198,10 @@ class PodCell:
             _replace(workspace.path, arrived)
         finally:
             remove_tree(arrived)
+
+    def terminate(self) -> None:
+        """SIGTERM to all."""
+        self._signal("SIGTERM")
 
     def pause(self) -> None:
         """SIGSTOP to all: a stopped process cannot continue itself."""
