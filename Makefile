@@ -23,9 +23,9 @@ help: ## Print this list
 RUN_STAMP := $(VENV)/.installed-run
 DEV_STAMP := $(VENV)/.installed-dev
 BENCH_STAMP := $(VENV)/.installed-bench
-$(RUN_STAMP): EXTRAS := client,services,model
-$(DEV_STAMP): EXTRAS := client,services,model,local,dev,docker,stack
-$(BENCH_STAMP): EXTRAS := client,services,model,local,dev,docker,stack,bench
+$(RUN_STAMP): EXTRAS := client,services,model,mcp
+$(DEV_STAMP): EXTRAS := client,services,model,local,mcp,dev,docker,stack
+$(BENCH_STAMP): EXTRAS := client,services,model,local,mcp,dev,docker,stack,bench
 
 # The lock: two makes in one clone take turns, and the second finds the work done.
 $(RUN_STAMP) $(DEV_STAMP) $(BENCH_STAMP): pyproject.toml constraints.txt

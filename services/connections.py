@@ -38,6 +38,8 @@ class Connections(BaseSettings):
     """Seconds after its last heartbeat at which a worker counts as dead."""
     heartbeat_s: Annotated[float, Field(gt=0)] = HEARTBEAT_S
     """Seconds between heartbeats; at most a third of that."""
+    mcp_file: Path | None = None
+    """The MCP servers whose tools there are, as ``longstride mcp add`` writes them; the same for every service."""
     state_dir: Path = Path(".longstride")
     """Files of this machine that can be made again: weights, sandboxes' scratch."""
 

@@ -1,6 +1,5 @@
 """What every service's process does first and last: connect, check, tell, end."""
 
-import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -32,10 +31,11 @@ from longstride.storage.errors import StorageError
 from longstride.storage.migrations import upgrade
 from longstride.storage.outbox import OutboxMessage
 from longstride.storage.readiness import patiently, wait_for_artifacts, wait_for_database
-from longstride.tools.registry import Registry, builtin_tools
+from longstride.tools.mcp.catalogue import CatalogueUnusable
+from longstride.tools.mcp.register import offered_tools
+from longstride.tools.registry import Registry
 from services.connections import Connections
-
-logger = logging.getLogger(__name__)
+from services.startup import CHECK, Startup
 
 
 class Stoppable(Protocol):
@@ -70,16 +70,18 @@ class Host:
     connections: Connections
     backbone: Backbone
     telemetry: Telemetry
+    tools: Registry
+    """The tools there are."""
+    startup: Startup
+
+    def started(self) -> None:
+        """From now on its other checks tell how it does."""
+        self.telemetry.health.withdraw(CHECK)
 
     @cached_property
     def artifacts(self) -> ArtifactStore:
         """The artifact store."""
         return self.connections.artifacts()
-
-    @cached_property
-    def tools(self) -> Registry:
-        """The tools there are."""
-        return builtin_tools()
 
     def housekeeping(self) -> Sequence[Part]:
         """What every process does for all of them."""
@@ -97,6 +99,7 @@ def open_host(
     pool_size: int = 8,
     telemetry: Telemetry | None = None,
     settings: TelemetrySettings | None = None,
+    tools: Registry | None = None,
 ) -> Host:
     """Connect to nothing yet; say who this is.
 
@@ -106,7 +109,12 @@ def open_host(
         pool_size: database connections at the most.
         telemetry: of a process that hosts several services; ``None`` sets it up.
         settings: of the telemetry that is set up; ``None``: the environment's.
+        tools: those that the parent process has; ``None``: the builtin ones and those of ``connections.mcp_file``.
+
+    Raises:
+        CatalogueUnusable: that file cannot be used.
     """
+    tools = tools or offered_tools(connections.mcp_file)
     database_url, amqp_url = connections.database_url.get_secret_value(), connections.amqp_url.get_secret_value()
     backbone = Backbone(
         service,
@@ -116,11 +124,16 @@ def open_host(
         lease_ttl_s=connections.lease_ttl_s,
         heartbeat_s=connections.heartbeat_s,
     )
+    startup = Startup()
     telemetry = telemetry or setup(
-        service, settings or TelemetrySettings(), writer=span_writer(database_url), incarnation=backbone.incarnation
+        service,
+        settings or TelemetrySettings(),
+        writer=span_writer(database_url),
+        incarnation=backbone.incarnation,
+        checks={CHECK: startup},
     )
     backbone.relay.on_settled = publication_spans(telemetry)
-    return Host(service, connections, backbone, telemetry)
+    return Host(service, connections, backbone, telemetry, tools, startup)
 
 
 def publication_spans(telemetry: Telemetry) -> Observer:
@@ -157,7 +170,7 @@ def check(host: Host) -> None:
     Raises:
         StorageError, MessagingError: the text says what is wrong, and what to do.
     """
-    patience, say = host.connections.patience_s, logger.warning
+    patience, say = host.connections.patience_s, host.startup.say
     if host.connections.migrate:
         migrate(host.connections, say)
     wait_for_database(host.backbone.database, patience, say)
@@ -178,9 +191,10 @@ def run(service: str, parts: Callable[[Host], Sequence[Part]]) -> int:
         check(host)
         runtime = ServiceRuntime(host.backbone, [*host.housekeeping(), *parts(host)])
         host.telemetry.health.register("parts", lambda: ailing(runtime))
+        host.started()
     except ValidationError as error:
         return refuse(f"settings: {explain(error)}")
-    except (StorageError, MessagingError) as error:
+    except (StorageError, MessagingError, CatalogueUnusable) as error:
         return refuse(str(error))
     code = runtime.run()
     host.telemetry.shutdown()

@@ -18,6 +18,8 @@ from longstride.messaging.work import Worker
 from longstride.observability.settings import TelemetrySettings
 from longstride.storage.database import Database
 from longstride.storage.errors import StorageError
+from longstride.tools.mcp.catalogue import CatalogueUnusable
+from longstride.tools.registry import Registry
 from services.connections import Connections
 from services.host import Host, check, open_host, refuse
 from services.job_health import JobHealth
@@ -85,26 +87,30 @@ def run_jobs(
     try:
         connections = Connections()
         host = open_host(service, connections)
-        worker = _worker(service, slots, connections, make)
+        worker = _worker(service, slots, connections, make, host.tools)
         JobHealth(worker, slots).register(host.telemetry.health)
         check(host)
         prepare(host)
         host.backbone.close()
+        host.started()
     except ValidationError as error:
         return refuse(f"settings: {explain(error)}")
-    except (StorageError, MessagingError) as error:
+    except (StorageError, MessagingError, CatalogueUnusable) as error:
         return refuse(str(error))
     return worker.run()
 
 
-def _worker(service: Service, slots: int, connections: Connections, make: Callable[[Host], Jobs]) -> JobWorker:
+def _worker(
+    service: Service, slots: int, connections: Connections, make: Callable[[Host], Jobs], tools: Registry
+) -> JobWorker:
     queues = [queue_name(row) for row in rows_for(service)]
     settings = JobSettings(connections.amqp_url.get_secret_value(), queues=queues, slots=slots)
-    return JobWorker(settings, lambda: _child(service, connections, make), _forfeit(connections))
+    return JobWorker(settings, lambda: _child(service, connections, make, tools), _forfeit(connections))
 
 
-def _child(service: str, connections: Connections, make: Callable[[Host], Jobs]) -> Child:
-    host = open_host(service, connections, pool_size=CHILD_POOL, settings=TelemetrySettings().for_child())
+def _child(service: str, connections: Connections, make: Callable[[Host], Jobs], tools: Registry) -> Child:
+    settings = TelemetrySettings().for_child()
+    host = open_host(service, connections, pool_size=CHILD_POOL, settings=settings, tools=tools)
     return Child(host, make(host))
 
 

@@ -24,6 +24,7 @@ from longstride.messaging.service import ServiceRuntime
 from longstride.sandbox.errors import SandboxUnavailable
 from longstride.storage.embedded import EmbeddedPostgres
 from longstride.storage.errors import StorageError
+from longstride.tools.mcp.catalogue import MCP_FILE, CatalogueUnusable
 from services.connections import Connections
 from services.embedded.guard import PostgresGuard
 from services.embedded.home import HomeTaken, announce, owned, withdraw
@@ -45,12 +46,14 @@ EXECUTE = JOB_QUEUES["execute_action"]
 
 def connections(home: Path, database_url: str) -> Connections:
     """A stack that needs nothing from outside ``home``."""
-    return Connections(
+    found = Connections(
         database_url=SecretStr(database_url),
         amqp_url=SecretStr(f"memory://{new_id('stack')}"),
         artifacts_dir=home / "artifacts",
         state_dir=home / "state",
     )
+    own = home / MCP_FILE
+    return found.model_copy(update={"mcp_file": own}) if found.mcp_file is None and own.exists() else found
 
 
 def services(host: Host, home: Path) -> list[Part]:
@@ -117,6 +120,7 @@ def serve(home: Path) -> int:
         runtime.end_on_signals()
         runtime.start()
         wait_ready(parts)
+        host.started()
         assert host.connections.artifacts_dir is not None
         announce(home, postgres.url, host.connections.artifacts_dir, host.backbone.incarnation)
         failed = runtime.wait()
@@ -136,7 +140,7 @@ def main() -> int:
     home = parser.parse_args().home.expanduser().absolute()
     try:
         return serve(home)
-    except (StorageError, MessagingError, SandboxUnavailable, HomeTaken) as error:
+    except (StorageError, MessagingError, SandboxUnavailable, HomeTaken, CatalogueUnusable) as error:
         return refuse(str(error))
 
 

@@ -10,6 +10,7 @@ from longstride.observability.middleware import work_spans
 from longstride.sandbox import backends
 from longstride.sandbox.errors import SandboxUnavailable
 from longstride.tools.keeper_link import Divided
+from longstride.tools.mcp.register import preload
 from services.host import Host, refuse
 from services.jobs import Jobs, run_jobs
 from services.tool_executor.handlers import ToolExecutor, handlers
@@ -29,6 +30,7 @@ def make(host: Host, secrets_dir: Path | None = None, *, keeps: bool = False) ->
 
     Raises:
         SandboxUnavailable: code cannot be isolated here, so none is run.
+        CatalogueUnusable: what MCP servers need is not installed.
     """
     settings = ToolExecutorSettings()
     workshop = open_workshop(host, settings, secrets_dir, keeps=keeps)
@@ -49,7 +51,7 @@ def main() -> int:
         backends.make(settings.backend).close()
     except SandboxUnavailable as error:
         return refuse(str(error))
-    return run_jobs("tool-executor", settings.slots, make)
+    return run_jobs("tool-executor", settings.slots, make, prepare=lambda host: preload(host.tools))
 
 
 if __name__ == "__main__":

@@ -92,7 +92,8 @@ def test_an_interpreter_is_talked_with(house: House) -> None:
     task = house.task
     started(house, "py", "exec python3 -i -u -q")
     task.call("process_send", name="py", text="x = 6 * 7")
-    assert "42\n" in task.call("process_send", name="py", text="print(x)", wait_s=5)[1]
+    task.call("process_send", name="py", text="print(x)", wait_s=0)
+    assert "42\n" in task.call("process_poll", name="py", wait_s=10, pattern="42\n")[1]
     task.call("process_send", name="py", text="import os; os._exit(7)", wait_s=5)
     eventually(lambda: "ended with exit code 7" in task.call("process_poll", name="py")[1])
 

@@ -50,6 +50,7 @@ COMMANDS = (
     Entry("down", "stack", "down", RUN, "Stop the embedded stack."),
     Entry("doctor", "doctor", "doctor", RUN, "Say what is missing on this machine and how to get it."),
     Entry("rules", "rules", "app", RUN, "Rules on tools: which calls are allowed, asked about, limited."),
+    Entry("mcp", "mcp", "app", RUN, "MCP servers as tools: add, pin, check, remove."),
     Entry("audit", "audit", "app", RUN, "Who did what: verify, export, retain, hold."),
     Entry("dead-letters", "dead_letters", "app", RUN, "Messages that could not be handled: list, show, replay."),
 )
@@ -170,7 +171,12 @@ def run(arguments: list[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
     json = wants_json(arguments)
     try:
-        return application(args=arguments or ["--help"], prog_name="longstride", standalone_mode=not json) or 0
+        try:
+            return application(args=arguments or ["--help"], prog_name="longstride", standalone_mode=not json) or 0
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return 1  # the reader has all it wanted
     except Exception as error:
         problem = problem_of(error)
         if problem is None:

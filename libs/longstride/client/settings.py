@@ -34,6 +34,8 @@ class ClientSettings(BaseSettings):
     s3_access_key: SecretStr | None = None
     s3_secret_key: SecretStr | None = None
     s3_bucket: str = "longstride"
+    mcp_file: Path | None = None
+    """The MCP servers of this user's services; unset: those of the embedded stack in ``home``."""
     patience_s: float = Field(default=15.0, ge=0)
     """Seconds to keep trying when the broker does not answer."""
 
@@ -41,6 +43,11 @@ class ClientSettings(BaseSettings):
     def embedded(self) -> bool:
         """Nothing but a folder of our own is configured."""
         return self.amqp_url is None and self.database_url is None
+
+    @property
+    def mcp_servers(self) -> Path:
+        """Where ``longstride mcp`` keeps them."""
+        return self.mcp_file or self.home.expanduser().absolute() / "mcp.json"
 
 
 def load() -> ClientSettings:

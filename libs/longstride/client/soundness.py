@@ -16,14 +16,17 @@ NAMES = {"tenant": "tenant", "session_id": "session", "task_id": "task id"}
 
 
 def require_sound(task: SubmitTask) -> None:
-    """Let a task be published.
+    """Let a task be published. Which tools of MCP servers there are is known to the planner alone.
 
     Raises:
         UsageProblem: it cannot be carried out; the text says why.
     """
+    from longstride.policies.naming import unnameable
+    from longstride.tools.mcp.listing import SEPARATOR
     from longstride.tools.registry import builtin_tools
 
-    if why := objection(task, builtin_tools().names):
+    elsewhere = [name for name in task.tools or () if SEPARATOR in name]
+    if why := objection(task, (*builtin_tools().names, *elsewhere)) or unnameable(task.policy):
         raise UsageProblem(f"not a task: {why}")
 
 

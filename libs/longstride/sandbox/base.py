@@ -92,6 +92,8 @@ class Command:
     """Laid read-only under ``SUPPORT`` for this command alone: relative path → content."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Symbolic links outside the workspace, path → target; see ``contracts.v1.environment``."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Directories of the host, shown read-only under ``SUPPORT`` for this command alone: relative path → directory."""
     egress: Egress | None = None
     """What it may reach over the network; ``None``: nothing."""
     network: "Sandbox | None" = None
@@ -142,7 +144,13 @@ class Execution:
     written: int = 0
     """Bytes of both together, the dropped ones included."""
     limit: str | None = None
-    """Which limit stopped it, e.g. ``memory_mb=512``."""
+    """Which limit stopped it, e.g. ``memory_mb=512``; of the task's own budgets ``limits.cpu_s=120``."""
+    share: str | None = None
+    """Where ``limit`` is a budget of the task: what the command had of it, e.g. ``14.2 s``."""
+    deadline: str | None = None
+    """The time that ran out, e.g. ``wall_s=120``, when ``limit`` is what made it too slow."""
+    passed: tuple[str, ...] = ()
+    """Limits that it reached on the way to a good end: a child was killed for memory, say, and the command went on."""
     usage: Usage = field(default_factory=Usage)
     killed: bool = False
     """It was cancelled from outside; then ``status`` says nothing."""
@@ -160,6 +168,8 @@ class Spec:
     """The one that will be ``put``; ``None``: not known yet, which ``Capabilities.prewarm`` allows."""
     links: Mapping[str, str] = field(default_factory=dict)
     """As in ``Command``; given only where ``Capabilities.links`` says so."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """As in ``Command``; given only where ``Capabilities.folders`` says so."""
     network: "Sandbox | None" = None
     """One that lives, of the same task: both have one loopback. Given only where ``Capabilities.shares_network`` says so."""
 
@@ -191,6 +201,8 @@ class Capabilities:
     """Whether a sandbox keeps the limits it was made with; else those of the command are set when it starts."""
     egress: bool = False
     """Whether a command can be given a way out through a proxy."""
+    folders: bool = False
+    """Whether its sandboxes can show directories of the host."""
     shares_network: bool = False
     """Whether a sandbox can be made in the network of another."""
 
@@ -230,6 +242,11 @@ class Capabilities:
             raise IsolationUnavailable(
                 f"the task wants {', '.join(spec.links)} shown in its sandboxes, and the {self.backend} backend shows the "
                 "workspace alone: submit it to an executor whose backend is bubblewrap"
+            )
+        if spec.folders and not self.folders:
+            raise IsolationUnavailable(
+                f"the folder {', '.join(map(str, spec.folders.values()))} would be shown in a sandbox, and the {self.backend} "
+                "backend shows the workspace alone: use an executor whose backend is bubblewrap, runc or runsc"
             )
         assert spec.network is None or self.shares_network, "capabilities() says whether a network can be shared"
 
@@ -350,7 +367,8 @@ def run_once(
     dialogue: Dialogue | None = None,
 ) -> Execution:
     """Create, put, exec, collect, destroy."""
-    sandbox = create(Spec(command.limits, command.isolation, command.workspace, command.links, command.network))
+    spec = Spec(command.limits, command.isolation, command.workspace, command.links, command.folders, command.network)
+    sandbox = create(spec)
     try:
         sandbox.put(command.workspace)
         execution = sandbox.exec(command, cancelled, dialogue)

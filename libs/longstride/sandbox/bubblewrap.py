@@ -55,7 +55,7 @@ class BubblewrapSandbox(HostedBackend):
             *self._system,
             *scratch,
             *(word for link, target in site.links.items() for word in ("--symlink", target, link)),
-            *own_files(site.workspace, site.folder.support),
+            *own_files(site.workspace, site.folder.support, site.folders),
         ]
 
     def _describe(self) -> Capabilities:

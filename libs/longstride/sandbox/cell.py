@@ -330,6 +330,7 @@ class HostedCell:
             exhausted=self._volumes.exhausted(command.workspace, limits) or self._folder.exhausted(limits),
             cpu_s=meter.cpu_s,
             peak_memory_bytes=meter.peak_memory_bytes,
+            bounded=command.workspace.bounded,
         )
 
 

@@ -102,5 +102,6 @@ def describe(host: Host, *, quota: bool, separate_ids: bool, prewarm: bool) -> C
         prewarm,
         links=True,
         egress=True,
+        folders=True,
         shares_network=host.programs.nsenter is not None,
     )

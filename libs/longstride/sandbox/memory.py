@@ -93,6 +93,7 @@ class Process:
     links: Mapping[str, str] = field(default_factory=dict)
     stdout: io.BytesIO = field(default_factory=io.BytesIO)
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
+    folders: Mapping[str, Path] = field(default_factory=dict)
     egress: Egress | None = None
     connections: list[Connection] = field(default_factory=list)
     stdin: "Told" = field(default_factory=lambda: Told())
@@ -204,6 +205,7 @@ class MemoryCell:
             command.files,
             command.limits,
             command.links,
+            folders=command.folders,
             egress=command.egress,
             heard=dialogue.heard if dialogue else lambda _stream, _data: None,
             network=self.network,
@@ -221,6 +223,7 @@ class MemoryCell:
         finally:
             self._over = True
             stdin.hang_up()
+        full = self._volumes.exhausted(command.workspace, command.limits) if status == "ok" else None
         return Execution(
             status=status,
             exit_code=exit_code,
@@ -229,6 +232,7 @@ class MemoryCell:
             limit=limit,
             written=process.written,
             usage=Usage(wall_ms=process.ran_s * 1e3),
+            passed=(full,) if full else (),
             killed=cancelled.is_set(),
             connections=tuple(process.connections),
         )
@@ -272,7 +276,7 @@ class MemoryCell:
             return (
                 "limit",
                 None if killed_with_the_sandbox else 137,
-                f"{reached}={getattr(command.limits, str(reached))}",
+                f"{reached}={getattr(command.limits, str(reached)):g}",
             )
         if code == 0:
             return "ok", 0, None
@@ -311,7 +315,7 @@ class MemorySandbox:
     def capabilities(self) -> Capabilities:
         """Nothing is enforced."""
         missing = ("nothing is isolated: this backend is for tests",)
-        given = {"links": True, "egress": True, "shares_network": True}
+        given = {"links": True, "egress": True, "folders": True, "shares_network": True}
         return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm, **given)
 
     def create(self, spec: Spec) -> MemoryCell:

@@ -15,6 +15,7 @@ from longstride.sandbox import bundle, cgroup, launcher
 from longstride.sandbox.base import Capabilities, Owner, Volume
 from longstride.sandbox.cell import START_S, Habits, Jailer
 from longstride.sandbox.cgroup import Group, Overhead
+from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
 from longstride.sandbox.host import INSTEAD, NO_GROUPS, NO_POOL, find_nsenter
 from longstride.sandbox.hosted import INSIDE, HostedBackend, Site
@@ -37,6 +38,12 @@ LOOSE = (
     f"gVisor's own kernel counts in the sandbox's group: up to {OVERHEAD['runsc'].processes} processes and "
     f"{OVERHEAD['runsc'].memory_mb} MiB above the limits are let through, and a command that passes them ends its whole sandbox"
 )
+OLD_STATX = (
+    "`ls -l` and `stat` of this host fail inside: this runsc is too old for how they ask for a file's status (statx with "
+    "AT_NO_AUTOMOUNT). Install a newer one: gvisor.dev/docs/user_guide/install"
+)
+FILTER_FLAG = "--oci-seccomp"
+"""Without it runsc leaves the bundle's filter of system calls out."""
 
 NOT_LATER = (
     "no sandbox waits in a pool, and a call waits for its making: what the host mounts later does not appear inside"
@@ -58,6 +65,7 @@ class Runtime:
             pid_file = str(bundle_folder / "pid")
             return [self.program, "--root", str(state), "run", "--keep", *where, "--pid-file", pid_file, name]
         settings = ["--ignore-cgroups", "--network=none", "--platform=ptrace", "--file-access-mounts=shared"]
+        settings.append(FILTER_FLAG)
         return [self.program, "--root", str(state), *settings, "run", *where, name]
 
 
@@ -106,11 +114,12 @@ class RuntimeJailer(Jailer):
 class OciSandbox(HostedBackend):
     """Runs commands in OCI containers of their own."""
 
-    def __init__(self, kind: Kind = "runc", scratch: Path | None = None) -> None:
+    def __init__(self, kind: Kind = "runc", scratch: Path | None = None, gates: Gates | None = None) -> None:
         """
         Args:
             kind: which runtime; ``runsc`` for the isolation ``gvisor``.
             scratch: a folder for mounts and short-lived files, which processes may share; ``None``: the system's place.
+            gates: ways out, which runc's sandboxes may be given; ``None``: to public addresses alone.
 
         Raises:
             SandboxUnavailable: code cannot be isolated here; the text says what is missing and how to get it.
@@ -121,7 +130,11 @@ class OciSandbox(HostedBackend):
         hierarchies = cgroup.mounted() if kind == "runc" else cgroup.discover()
         grouped = {"memory", "pids"} <= cgroup.given(hierarchies)
         super().__init__(
-            scratch, hierarchies=hierarchies, privileged=True, habits=Habits(grouped, overhead=OVERHEAD[kind])
+            scratch,
+            hierarchies=hierarchies,
+            privileged=True,
+            habits=Habits(grouped, overhead=OVERHEAD[kind]),
+            gates=gates,
         )
 
     def _set_up(self) -> None:
@@ -167,7 +180,13 @@ class OciSandbox(HostedBackend):
     def _config(self, site: Site, namespace: UserNamespace | None) -> bundle.Config:
         folder = site.folder
         layout = bundle.Layout(
-            self._root, self._shared, folder.path / "tmp", folder.path / "shm", folder.support, site.workspace
+            self._root,
+            self._shared,
+            folder.path / "tmp",
+            folder.path / "shm",
+            folder.support,
+            site.workspace,
+            site.folders,
         )
         if namespace is None:
             return bundle.config(layout)
@@ -189,19 +208,28 @@ class OciSandbox(HostedBackend):
 
     def _describe(self) -> Capabilities:
         kind, have = self._runtime.kind, cgroup.given(self._scratch.hierarchies)
-        boundary = "namespaces and a system call filter" if kind == "runc" else "a kernel in user space (gVisor)"
+        boundary = "namespaces" if kind == "runc" else "a kernel in user space (gVisor)"
+        boundary += " and a system call filter"
         enforced = [boundary, "no network", "wall clock, output size, open files, no core dumps"]
         enforced += [f"{name} of the whole sandbox (cgroup)" for name in ("memory", "pids", "cpu") if name in have]
         missing = [
             NO_GROUPS.format(what=name, instead=INSTEAD[name]) for name in ("memory", "pids", "cpu") if name not in have
         ]
         if kind == "runsc":
-            missing.append(LOOSE)
+            missing += [LOOSE, *(() if self._answers_stat else (OLD_STATX,))]
         why_not = NO_POOL if self.attaches else NOT_LATER
         (enforced if self._prewarm else missing).append("sandboxes that wait in a pool" if self._prewarm else why_not)
-        shares = self._nsenter is not None
+        # gVisor's kernel opens no socket of the host, the gate's included, unless it is told to open them all.
+        way_out = kind == "runc"
         return Capabilities(
-            f"oci ({kind})", ISOLATION[kind], tuple(enforced), tuple(missing), self._prewarm, shares_network=shares
+            f"oci ({kind})",
+            ISOLATION[kind],
+            tuple(enforced),
+            tuple(missing),
+            self._prewarm,
+            egress=way_out,
+            folders=True,
+            shares_network=self._nsenter is not None,
         )
 
     def _advice(self, said: str) -> str:

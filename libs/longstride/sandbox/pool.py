@@ -170,8 +170,8 @@ class Pool:
             shelf.demand.took()
             while shelf.ready and not shelf.ready[0].alive:
                 dead.append(shelf.ready.popleft())
-            # Nobody knew of the links, or of a network to share, when the ones that wait were made.
-            plain = not spec.links and spec.network is None
+            # Nobody knew of the links and folders, or of a network to share, when the ones that wait were made.
+            plain = not (spec.links or spec.folders) and spec.network is None
             sandbox = shelf.ready.popleft() if shelf.ready and plain else None
             self._tell()
         for broken in dead:

@@ -1,10 +1,12 @@
 """What sandboxed code sees as its file system, as arguments of bwrap."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox import certificates
 from longstride.sandbox.base import SUPPORT, WORKSPACE
 
 UID = GID = 1000
@@ -83,6 +85,10 @@ def _copy_system(etc: Path) -> None:
             shutil.copytree(source, etc / name, symlinks=name == "alternatives", ignore_dangling_symlinks=True)
         elif source.is_file():
             shutil.copyfile(source, etc / name)
+    trusted = etc / Path(certificates.INSIDE).relative_to("/etc")
+    trusted.parent.mkdir(parents=True, exist_ok=True)
+    trusted.write_bytes(certificates.bundle())
+    trusted.chmod(0o644)
 
 
 def system(shared: Shared) -> list[str]:
@@ -137,9 +143,10 @@ def plain_scratch(limits: SandboxLimits) -> list[str]:
     ]
 
 
-def own_files(workspace: Path, support: Path) -> list[str]:
+def own_files(workspace: Path, support: Path, folders: Mapping[str, Path]) -> list[str]:
     """The workspace or its place, and the command's own files; then nothing more is added, and the root is closed."""
     return [
         *("--bind", str(workspace), WORKSPACE, "--ro-bind", str(support), SUPPORT),
+        *(word for inside, place in folders.items() for word in ("--ro-bind", str(place), inside)),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
     ]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import Owner, Volume
-from longstride.sandbox.mounts import attach, mount_tmpfs, resize_tmpfs, share, unmount
+from longstride.sandbox.base import SUPPORT, Owner, Volume
+from longstride.sandbox.errors import SandboxFailed
+from longstride.sandbox.mounts import attach, bind_read_only, mount_tmpfs, resize_tmpfs, share, unmount
 from longstride.sandbox.scratch import Scratch, remove_tree
 
 MEBIBYTE = 1 << 20
@@ -36,6 +37,28 @@ class RunFolder:
         """Where a workspace appears in a sandbox that has none yet."""
         return self.path / "workspace"
 
+    def show(self, folders: Mapping[str, Path]) -> dict[str, Path]:
+        """Make places for directories of the host among the command's own files.
+
+        Returns:
+            Path inside → a place from which any ids can bind the directory, which may lie in a closed home.
+
+        Raises:
+            SandboxFailed: one is not there, or is no directory.
+        """
+        return {f"{SUPPORT}/{name}": self._place(name, directory) for name, directory in folders.items()}
+
+    def _place(self, name: str, directory: Path) -> Path:
+        (self.support / name).mkdir(parents=True)
+        if not directory.is_dir():
+            raise SandboxFailed(f"{directory} cannot be shown in a sandbox: it is no directory of this host")
+        if not self.mounted:
+            return directory.resolve()
+        place = self.path / "folders" / name
+        place.mkdir(parents=True)
+        bind_read_only(directory, place)
+        return place
+
     def attach(self, volume: Volume, user_namespace: int) -> None:
         """Show the workspace there, its files owned by the namespace's ids."""
         attach(volume.path, self.workspace, user_namespace)
@@ -52,10 +75,13 @@ class RunFolder:
         lay(self.support, files)
 
     def exhausted(self, limits: SandboxLimits) -> str | None:
-        """Whether /tmp or shared memory reached its inodes; their bytes are the memory limit's."""
-        if self.mounted and os.statvfs(self.path).f_favail == 0:
-            return f"files={limits.files}"
-        return None
+        """Whether /tmp and shared memory together reached their inodes, or their bytes, which are the memory limit's."""
+        if not self.mounted:
+            return None
+        state = os.statvfs(self.path)
+        if state.f_bavail == 0:
+            return f"memory_mb={limits.memory_mb}"
+        return f"files={limits.files}" if state.f_favail == 0 else None
 
 
 @contextmanager

@@ -11,13 +11,13 @@ from longstride.observability import names
 from longstride.observability.spans import set_attributes, span
 from longstride.sandbox.base import SUPPORT, Command, Execution
 from longstride.sandbox.content import ContentStore
-from longstride.sandbox.errors import ExecutionCancelled, SandboxFailed
+from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.files import FileRefused
 from longstride.sandbox.secrets import mounted
 from longstride.storage.errors import ArtifactCorrupt, ArtifactMissing
 from longstride.tools.matching import bounded_match
 from longstride.tools.observation import printable
-from longstride.tools.tool import Bench
+from longstride.tools.tool import Bench, named
 
 CHECKS = f"{SUPPORT}/checks"
 ANSWER = f"{SUPPORT}/answer"
@@ -102,10 +102,7 @@ class Examiner:
                 files={**mounted(self.bench.secrets), **files, "answer": self.answer.encode()},
                 links=self.bench.environment.links,
             )
-            execution = self.bench.backend.run(command, self.bench.cancelled)
-        if execution.killed:
-            raise ExecutionCancelled
-        return execution
+            return self.bench.carry_out(command)
 
 
 def broken(execution: Execution) -> str | None:
@@ -125,6 +122,6 @@ def broken(execution: Execution) -> str | None:
 
 
 def _detail(execution: Execution) -> str:
-    how = f"stopped by {execution.limit}" if execution.limit else f"exit code {execution.exit_code}"
+    how = f"stopped by {named(execution)}" if execution.limit else f"exit code {execution.exit_code}"
     said = printable(execution.stdout + execution.stderr).strip()
     return f"{how}\n{said[-DETAIL:]}".strip()

@@ -125,6 +125,7 @@ class Executor:
         with _full_host_is_infrastructure():
             try:
                 secrets = values_of(self._secrets, tenant, command.secrets)
+                secrets |= self._own_secrets(command, tenant)
                 call = self._understand(command, task_id, session_id, cancelled, secrets)
                 if question := needs_person(command, call.tool):
                     return unchanged.model_copy(update={"needs_review": True, "review": question})
@@ -156,6 +157,18 @@ class Executor:
         self._backend.capabilities().require_egress(command.egress)
         bench = self._bench(command, tool, task_id, session, cancelled, secrets)
         return Call(command, tool, arguments, session, bench)
+
+    def _own_secrets(self, command: ExecuteAction, tenant: str) -> dict[str, bytes]:
+        """Those of the tool itself. The task did not ask for them, so it goes on where they are missing.
+
+        Raises:
+            Refused: one is unknown.
+        """
+        tool = self._permitted(command)
+        try:
+            return values_of(self._secrets, tenant, tool.secrets)
+        except InputUnusable as error:
+            raise Refused("failed", f"{tool.name} cannot be called: {error}") from error
 
     def _permitted(self, command: ExecuteAction) -> AnyTool:
         name = command.action.tool
@@ -189,6 +202,7 @@ class Executor:
             command.environment,
             Shelf(self._artifacts, session),
             command.egress,
+            command.allowance,
             self._processes(task_id, command.step),
         )
 
@@ -249,7 +263,9 @@ class Executor:
             checks=tuple(redact_check(check, call.command.redactions) for check in judgement.checks),
             artifacts=judgement.artifacts + result.artifacts,
             usage=result.usage + judgement.usage,
-            traffic=traffic(call.bench.connections, self._artifacts, call.session) if call.command.egress else None,
+            traffic=traffic(call.bench.connections, self._artifacts, call.session)
+            if call.command.egress or call.bench.connections
+            else None,
         )
 
     def _commit(self, call: Call) -> tuple[ArtifactRef | None, str]:

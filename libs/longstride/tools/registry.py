@@ -15,6 +15,7 @@ from longstride.tools.artifact_put import ArtifactPut
 from longstride.tools.bash import Bash
 from longstride.tools.delegate import Delegate
 from longstride.tools.edit_file import EditFile
+from longstride.tools.fetch_url import FetchUrl
 from longstride.tools.noop import Noop
 from longstride.tools.process_poll import ProcessPoll
 from longstride.tools.process_send import ProcessSend
@@ -50,6 +51,14 @@ class Registry:
             if why := objection(spec):
                 raise ValueError(why)
             self._tools[spec.name] = tool
+
+    def extended(self, tools: Iterable[AnyTool]) -> "Registry":
+        """These tools, and more.
+
+        Raises:
+            ValueError: as when a registry is made.
+        """
+        return Registry((*self._tools.values(), *tools))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,11 +98,12 @@ class Registry:
     def unsafe(self, message: Contract) -> bool:
         """Whether a command is one whose interrupted call must not be made again without a person.
 
-        Nothing brings back what a program has sent over the network, whatever its tool does to the workspace.
+        Nothing brings back what an agent's program has sent over the network, whatever its tool does to the workspace.
         """
         if not isinstance(message, ExecuteAction) or (tool := self._tools.get(message.action.tool)) is None:
             return False
-        return tool.idempotency == "unsafe" or (message.egress is not None and tool.changes_workspace)
+        reaches_out = message.egress is not None and tool.changes_workspace and tool.sends
+        return tool.idempotency == "unsafe" or reaches_out
 
 
 def _shown(tool: AnyTool) -> ToolSpec:
@@ -109,6 +119,6 @@ def _shown(tool: AnyTool) -> ToolSpec:
 def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
-    on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet())
+    on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl())
     living = (ProcessStart(), ProcessPoll(), ProcessSend(), ProcessStop())
     return Registry((*executed, Delegate(), Recall(), *on_request, *living))

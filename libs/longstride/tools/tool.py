@@ -16,13 +16,14 @@ from longstride.contracts.envelope import explain
 from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, ToolSpec, Usage
 from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.environment import Environment
-from longstride.contracts.v1.limits import Isolation, SandboxLimits
+from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Sandbox, SandboxBackend
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
 from longstride.tools.shelf import Shelf
+from longstride.tools.spending import OF_TASK, Spending
 from longstride.tools.task_processes import TaskProcesses
 from longstride.tools.traffic import refused_connections
 
@@ -69,6 +70,7 @@ class Bench:
         environment: Environment = Environment(),
         shelf: Shelf | None = None,
         egress: Egress | None = None,
+        allowance: Allowance | None = None,
         processes: TaskProcesses | None = None,
     ) -> None:
         self.backend = backend
@@ -79,6 +81,7 @@ class Bench:
         self.environment = environment
         self._shelf = shelf
         self.egress = egress
+        self._spending = Spending(allowance)
         self.processes = processes
         """Those that live between the task's calls; ``None``: this executor keeps none."""
         self.connections: list[Connection] = []
@@ -124,9 +127,9 @@ class Bench:
 
         Args:
             argv: the command.
-            wall_s: seconds, when less than the limit.
+            wall_s: less time than the task's limit.
             output_bytes: keep more of the output than the task's limit, for a report that is read by the tool itself.
-            files: the tool's own, laid beside the task's secrets.
+            files: laid beside the secrets, as in ``Command``.
 
         Raises:
             ExecutionCancelled: it was killed from outside.
@@ -136,8 +139,24 @@ class Bench:
         limits = self.limits.model_copy(update={"wall_s": wall, "output_bytes": kept})
         plain = self.command(*argv)
         command = replace(plain, limits=limits, files={**plain.files, **files})
-        execution = self.backend.run(command, self.cancelled)
+        execution = self.carry_out(command)
         self.connections += execution.connections
+        return execution
+
+    def bounded(self, command: Command) -> Command | Execution:
+        """The command, held at what is left of the task's budgets; how it ends where nothing is."""
+        return self._spending.bounded(command) or self._spending.refusal()
+
+    def carry_out(self, command: Command) -> Execution:
+        """Run a command within what is left of the task's budgets.
+
+        Raises:
+            ExecutionCancelled: it was killed from outside.
+        """
+        bounded = self.bounded(command)
+        if isinstance(bounded, Execution):
+            return bounded
+        execution = self._spending.counted(bounded, self.backend.run(bounded, self.cancelled))
         if execution.killed:
             raise ExecutionCancelled
         return execution
@@ -171,15 +190,15 @@ class _PlainSchema(GenerateJsonSchema):
 
 
 class Tool(ABC, Generic[A]):
-    """One tool. Subclasses say what it is in class attributes and do it in ``run``."""
+    """One tool. Subclasses say what it is in attributes and do it in ``run``."""
 
-    name: ClassVar[str]
-    description: ClassVar[str]
+    name: str
+    description: str
     arguments: type[A]
     """One source for the schema and its validation."""
-    idempotency: ClassVar[IdempotencyClass] = "pure"
+    idempotency: IdempotencyClass = "pure"
     """Effects on the workspace do not count: a step that is run again starts from the state before it."""
-    time_limit_s: ClassVar[float] = 3600.0
+    time_limit_s: float = 3600.0
     """For one call, below the task's own limit."""
     offered: ClassVar[bool] = True
     """Whether a task that names no tools gets it."""
@@ -189,6 +208,10 @@ class Tool(ABC, Generic[A]):
     """Whether all calls of a task that may call it have to be carried out by one process."""
     changes_workspace: ClassVar[bool] = True
     """``False``: it only reads, and the workspace need not be looked through afterwards."""
+    sends: ClassVar[bool] = True
+    """Whether what it does over the network may change something there; ``False``: an interrupted call may be made again."""
+    secrets: tuple[str, ...] = ()
+    """Names of secrets of the task's tenant that it needs itself, whether the task names them or not."""
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -227,7 +250,7 @@ class PlannerTool(Tool[A]):
 
 def of_execution(execution: Execution) -> ToolResult:
     """The result of a command: its output, then its errors, then how it ended when that was not well."""
-    parts = [*map(_shown, (execution.stdout, execution.stderr)), _ending(execution).encode()]
+    parts = [*map(_shown, (execution.stdout, execution.stderr)), ending(execution).encode()]
     parts[2:2] = [refused_connections(execution.connections).encode()]
     output = b"".join(part if part.endswith(b"\n") else part + b"\n" for part in parts if part)
     output = output.removesuffix(b"\n") if parts[3] else output
@@ -239,14 +262,34 @@ def _shown(stream: bytes) -> bytes:
     return printable(stream).encode() if stream else b""
 
 
-def _ending(execution: Execution) -> str:
+def ending(execution: Execution) -> str:
+    """How a command ended, when that was not well."""
     if execution.limit:
-        usage = execution.usage
-        return (
-            f"stopped by {execution.limit} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
-            f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
-        )
+        by = named(execution)
+        if execution.deadline:
+            by = f"{execution.deadline}, while {by} held the network back,"
+        return f"stopped by {by} after {_used(execution)}"
+    if execution.passed:
+        return f"[it went on after it had reached {', '.join(execution.passed)}; in all {_used(execution)}]"
     return f"exit code {execution.exit_code}" if execution.exit_code else ""
+
+
+def _used(execution: Execution) -> str:
+    """How far it got."""
+    usage = execution.usage
+    return (
+        f"{usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
+        f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
+    )
+
+
+def named(execution: Execution) -> str:
+    """The limit that stopped it, in words where it is the task's own."""
+    if execution.share is None:
+        return str(execution.limit)
+    return (
+        f"the task's {str(execution.limit).removeprefix(OF_TASK)} (this call had the {execution.share} that were left)"
+    )
 
 
 def _moved(execution: Execution) -> str:

@@ -48,10 +48,14 @@ class Gate:
 
     def account(self, execution: Execution) -> Execution:
         """Close, and add to a command's end what went through here."""
+        held_back = self._proxy.held_back(execution.usage.wall_ms / 1e3)
         self.close()
         done = replace(execution, connections=self._proxy.ledger.connections())
+        if execution.status == "timeout" and held_back:
+            rate = f"egress.kbytes_per_s={self._egress.kbytes_per_s}"
+            return replace(done, limit=rate, deadline=execution.limit)
         if self._proxy.exhausted and execution.status == "failed" and not execution.killed:
-            return replace(done, status="limit", limit=f"egress.max_mbytes={self._egress.max_mbytes}")
+            return replace(done, status="limit", limit=self._proxy.limit)
         return done
 
     def _serve(self) -> None:

@@ -89,13 +89,27 @@ class Proxy:
         self._world = world
         self._resolvers = resolvers
         self.ledger = Ledger(world.now)
-        self.outward = flow(egress.kbytes_per_s, egress.max_mbytes, world.clock)
-        self.inward = flow(egress.kbytes_per_s, egress.max_mbytes, world.clock)
+        self.outward = flow(egress.kbytes_per_s, egress.max_mbytes, world.clock, egress.sent_bytes)
+        self.inward = flow(egress.kbytes_per_s, egress.max_mbytes, world.clock, egress.received_bytes)
 
     @property
-    def exhausted(self) -> bool:
-        """Whether the call has moved all it may, one way or the other."""
-        return self.outward.exhausted or self.inward.exhausted
+    def exhausted(self) -> Flow | None:
+        """The direction in which the call has moved all it may."""
+        return next((way for way in (self.outward, self.inward) if way.exhausted), None)
+
+    @property
+    def limit(self) -> str | None:
+        """What held that direction, e.g. ``egress.max_mbytes=64``."""
+        spent = self.exhausted
+        if spent is None:
+            return None
+        if spent.cap == self._egress.max_mbytes << 20:
+            return f"egress.max_mbytes={self._egress.max_mbytes}"
+        return f"egress.{'sent' if spent is self.outward else 'received'}_bytes={spent.cap}"
+
+    def held_back(self, ran_s: float) -> bool:
+        """Whether a call that is stopped now, after ``ran_s`` seconds, is one whose transfers the rate held back."""
+        return self.outward.hold.explains(ran_s) or self.inward.hold.explains(ran_s)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end. What becomes of it is in the ledger."""
@@ -140,8 +154,8 @@ class Proxy:
 
     def _require_room(self) -> None:
         bounds, ledger = self._world.bounds, self.ledger
-        if self.exhausted:
-            raise Refusal(403, f"this call has moved the {self._egress.max_mbytes} MiB that it may move")
+        if spent := self.exhausted:
+            raise Refusal(403, f"this call has moved the {_mebibytes(spent)} that it may move")
         if ledger.under_way > bounds.at_once:
             raise Refusal(503, f"more than {bounds.at_once} connections at once")
         if len(ledger.entries) > bounds.in_all:
@@ -213,7 +227,8 @@ class Proxy:
             silent = f"cut after {bounds.idle_s:g} s of silence" if transfer.idle.expired() else f"broken: {error}"
             entry.cut(f"cut after {bounds.total_s:g} s" if total.expired() else silent)
         except FlowExhausted:
-            entry.cut(f"cut at the {self._egress.max_mbytes} MiB that the call may move")
+            assert self.exhausted, "one of the two ways has ended the exchange"
+            entry.cut(f"cut at the {_mebibytes(self.exhausted)} that the call may move")
         except h11.ProtocolError as error:
             entry.cut(f"cut: the request's body is not well-formed: {error}")
         except OSError as error:
@@ -256,18 +271,21 @@ class Transfer:
             await download
 
     async def _upload(self, early: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        data = early or await reader.read(CHUNK)
+        data = early or await reader.read(self.outward.chunk)
         while data:
             await self._send(data, writer)
-            data = await reader.read(CHUNK)
+            data = await reader.read(self.outward.chunk)
         writer.write_eof()
 
     async def _download(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(CHUNK):
-            await self._pace(self.inward, len(data))
-            self.entry.received += len(data)
-            writer.write(data)
+        while data := await reader.read(self.inward.chunk):
+            allowed = data[: self.inward.room]
+            await self._pace(self.inward, len(allowed))
+            self.entry.received += len(allowed)
+            writer.write(allowed)
             await writer.drain()
+            if len(allowed) < len(data):
+                self.inward.stop()
         self.entry.complete = True
         writer.write_eof()
 
@@ -283,17 +301,20 @@ class Transfer:
         await self._send(server.send(onward) or b"", writer)
         while not isinstance(event := conversation.next_event(), h11.EndOfMessage):
             if event is h11.NEED_DATA:
-                conversation.receive_data(await reader.read(CHUNK))
+                conversation.receive_data(await reader.read(self.outward.chunk))
             elif isinstance(event, h11.Data):
                 await self._send(server.send(event) or b"", writer)
         if last := server.send(h11.EndOfMessage()):
             await self._send(last, writer)
 
     async def _send(self, data: bytes, writer: asyncio.StreamWriter) -> None:
-        await self._pace(self.outward, len(data))
-        self.entry.sent += len(data)
-        writer.write(data)
+        allowed = data[: self.outward.room]
+        await self._pace(self.outward, len(allowed))
+        self.entry.sent += len(allowed)
+        writer.write(allowed)
         await writer.drain()
+        if len(allowed) < len(data):
+            self.outward.stop()
 
     async def _pace(self, direction: Flow, amount: int) -> None:
         """Something moved: the silence is over, and as fast as this it may not go on."""
@@ -312,6 +333,10 @@ async def _ended(*tasks: asyncio.Future[None]) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _mebibytes(spent: Flow) -> str:
+    return f"{spent.cap / 2**20:.3g} MiB"
 
 
 async def _say(writer: asyncio.StreamWriter, refusal: Refusal) -> None:

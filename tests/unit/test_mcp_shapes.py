@@ -1,0 +1,147 @@
+"""Schemas that a server made up, and arguments against them."""
+
+import json
+
+import jsonschema
+import pytest
+
+from longstride.contracts.v1.action import ToolSpec
+from longstride.tools.mcp.shape import TooMuchWork, faults, schema_objection
+from longstride.tools.schema import objection
+
+DRAFT_7 = "http://json-schema.org/draft-07/schema#"
+DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)} | {"d40": {}}
+DOUBLING_7 = json.loads(json.dumps(DOUBLING).replace("$defs", "definitions"))
+ENDLESS = {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"type": "objekt"}, "type: 'objekt' is not valid"),
+        ({"type": "object", "properties": {"a": {"minLength": "3"}}}, "properties.a.minLength: '3' is not of type"),
+        ({"type": "object", "properties": []}, "properties: [] is not of type 'object'"),
+        ({"type": "object", "$defs": DOUBLING, "$ref": "#/$defs/d0"}, "more than 100000 steps"),
+        (
+            {"type": "object", "properties": {"a": {"$schema": DRAFT_7, "type": "objekt"}}},
+            "properties.a.type: 'objekt'",
+        ),
+        ({"$schema": DRAFT_7, "type": "object", "definitions": DOUBLING_7, "$ref": "#/definitions/d0"}, "100000 steps"),
+        ({"type": "object", "$ref": "#"}, "nested too deeply, or without end"),
+    ],
+)
+def test_a_schema_that_checks_nothing_is_refused(schema: dict, why: str) -> None:
+    assert why in str(schema_objection(schema))
+
+
+OPEN = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+CLOSED = {**OPEN, "additionalProperties": False}
+BY_NAME = {
+    "type": "object",
+    "patternProperties": {"^x-": {"type": "integer"}},
+    "additionalProperties": {"type": "null"},
+}
+DEEP = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object", "required": ["b"]}}}}
+TUPLE = {"$schema": DRAFT_7, "type": "object", "properties": {"a": {"items": [{"type": "string"}]}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (OPEN, {}),
+        (OPEN, {"a": "aaa", "b": 1}),
+        (OPEN, {"a": "ab"}),
+        (OPEN, {"a": 1}),
+        (CLOSED, {"a": "a", "b": 1}),
+        (BY_NAME, {"x-a": 1, "b": None}),
+        (BY_NAME, {"x-a": "1"}),
+        (BY_NAME, {"b": 1}),
+        (DEEP, {"a": [{"b": 1}, {}]}),
+        (DEEP, {"a": [{"b": 1}]}),
+        (TUPLE, {"a": ["x", 1]}),
+        (TUPLE, {"a": [1]}),
+    ],
+)
+def test_the_verdict_is_the_librarys_own(schema: dict, value: dict) -> None:
+    assert (faults(schema, value) == []) is jsonschema.validators.validator_for(schema)(schema).is_valid(value)
+
+
+def test_a_fault_names_its_place() -> None:
+    assert faults(DEEP, {"a": [{"b": 1}, {}]}) == ["a.1: 'b' is a required property"]
+    assert faults(CLOSED, {"b": 1}) == ["arguments: unknown: 'b'; known are a"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        OPEN,
+        {"$schema": DRAFT_7, **OPEN},
+        {"type": "object", "properties": {"a": {"$schema": DRAFT_7, "pattern": "^(a+)+$"}}},
+    ],
+)
+def test_a_pattern_of_exponential_time_is_answered_at_once(schema: dict) -> None:
+    assert faults(schema, {"a": "a" * 50_000 + "!"})[0].startswith("a: 'aaa")
+
+
+def test_a_pattern_that_only_other_engines_know_is_left_to_the_server() -> None:
+    looking = {"type": "object", "properties": {"a": {"pattern": "^(?!x).*$"}}}
+    assert schema_objection(looking) is None
+    assert faults(looking, {"a": "x"}) == []
+
+
+def test_a_schema_without_end_is_given_up() -> None:
+    with pytest.raises(TooMuchWork):
+        faults(ENDLESS, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"), [("items", "array"), ("additionalProperties", "object"), ("not", "object"), ("anyOf", "object")]
+)
+def test_a_deep_schema_is_given_up_before_python_gives_up(inner: str, outer: str) -> None:
+    deep: dict = {"type": "string"}
+    for _ in range(150):
+        deep = {"type": outer, inner: [deep] if inner == "anyOf" else deep}
+    assert "nested too deeply" in str(schema_objection(deep))
+
+
+def test_a_deep_value_is_given_up_before_python_gives_up() -> None:
+    tree: dict = {"type": "object", "properties": {"a": {"$ref": "#"}}}
+    value: dict = {}
+    for _ in range(150):
+        value = {"a": value}
+    with pytest.raises(TooMuchWork, match="nested too deeply"):
+        faults(tree, value)
+
+
+def test_nothing_is_fetched() -> None:
+    with pytest.raises(TooMuchWork, match="refers to what is not there"):
+        faults({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema"}}}, {"a": 1})
+
+
+REAL = [
+    # required by one of two groups, as zod and pydantic write unions
+    {"type": "object", "properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+    # definitions of draft 7, and references into properties
+    {"type": "object", "properties": {"a": {"$ref": "#/definitions/A"}}, "definitions": {"A": {"type": "string"}}},
+    {"type": "object", "properties": {"a": {"type": "string"}, "b": {"$ref": "#/properties/a"}}},
+    # letters of any language, as JavaScript writes them
+    {"type": "object", "properties": {"a": {"type": "string", "pattern": "^\\p{L}+$"}}},
+    TUPLE,
+    {"type": "object", "required": ["a"], "allOf": [{"properties": {"a": {"type": "string"}}}]},
+]
+
+
+@pytest.mark.parametrize("schema", REAL)
+def test_schemas_as_real_servers_have_them_can_be_shown(schema: dict) -> None:
+    assert schema_objection(schema) is None
+    assert objection(ToolSpec(name="fly", description="Fly.", parameters=schema)) is None
+
+
+def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
+    deep: dict = {"type": "string"}
+    for _ in range(5000):
+        deep = {"not": deep}
+    spec = ToolSpec.model_construct(
+        name="fly", description="Fly.", parameters={"type": "object", "properties": {"a": deep}}
+    )
+    assert "nested too deeply" in str(objection(spec))
