@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.errors import ExecutionCancelled, SandboxFailed
+from longstride.sandbox.base import Command
+from longstride.sandbox.errors import ExecutionCancelled, NetworkGone, SandboxFailed
 from longstride.sandbox.memory import AskedToEnd, MemoryCell, MemorySandbox, Process
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.memory import MemoryArtifacts
@@ -16,6 +17,7 @@ from longstride.tools.executor import Executor
 from longstride.tools.household import Bounds, Households
 from longstride.tools.output_ring import OutputRing
 from longstride.tools.registry import builtin_tools
+from longstride.tools.tool import Bench
 from tests.support.eventually import eventually
 from tests.support.leaks import none_left
 from tests.support.living import LivingTask
@@ -266,6 +268,21 @@ def test_a_process_that_is_not_here(world: World, tool: str) -> None:
     status, text = world.task.call(tool, name="web")
     assert status == "failed"
     assert text.startswith("there is no process 'web' here; there are: none. If you started it before, it was lost")
+
+
+def test_a_network_that_is_gone_is_not_missed(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="web", command="serve")
+    process = world.households.of("task").get("web")
+    assert process is not None
+    gone = process.sandbox
+    process.kill(None)
+    command = Command(("sh", "-c", "get"), world.backend.volumes.create(LIMITS), LIMITS, network=gone)
+    with pytest.raises(NetworkGone):
+        world.backend.run(command)
+    assert (
+        Bench(world.backend, lambda: pytest.fail("unused"), LIMITS).carry_out(command).stdout == b"connection refused\n"
+    )
 
 
 def test_a_sandbox_that_breaks_is_told_of(world: World) -> None:

@@ -339,6 +339,7 @@ class SandboxBackend(Protocol):
         Raises:
             IsolationUnavailable: the spec needs a stronger boundary.
             SandboxFailed: it could not be made; the same call may succeed later.
+            NetworkGone: ``spec.network`` has ended.
         """
         ...
 

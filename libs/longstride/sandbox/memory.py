@@ -33,7 +33,7 @@ from longstride.sandbox.capture import Capture
 from longstride.sandbox.clock import RunningClock
 from longstride.sandbox.dialogue import OpenInput
 from longstride.sandbox.egress.allowlist import judged
-from longstride.sandbox.errors import SandboxFailed
+from longstride.sandbox.errors import NetworkGone, SandboxFailed
 from longstride.sandbox.volumes import DirectoryVolumes
 
 MEBIBYTE = 1 << 20
@@ -323,6 +323,8 @@ class MemorySandbox:
         self.capabilities().admit(spec)
         assert self._prewarm or spec.workspace, "capabilities() says that a sandbox is made for its workspace here"
         assert spec.network is None or isinstance(spec.network, MemoryCell), "a backend is given its own sandboxes"
+        if spec.network and not spec.network.alive:
+            raise NetworkGone
         network = spec.network.network if spec.network else {}
         return MemoryCell(self._programs, self._volumes, None if self._prewarm else spec.workspace, network)
 

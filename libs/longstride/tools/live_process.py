@@ -56,7 +56,7 @@ class Heard:
 class LiveProcess:
     """Started once. Asked from any thread; each question names its step, and a step that is made again is answered the same."""
 
-    def __init__(self, name: str, command: Command, step: int, cancelled: Cancellation = NEVER) -> None:
+    def __init__(self, name: str, command: Command, step: int, cancelled: Cancellation) -> None:
         """
         Args:
             name: the task's own.

@@ -66,7 +66,7 @@ class ProcessStart(Tool[ProcessStartArguments]):
         # Its life is not the time of a call, and a budget for that does not end it.
         command = replace(command, limits=command.limits.model_copy(update={"wall_s": bounds.wall_s}))
         try:
-            process = bench.processes.start(arguments.name, command, bench.backend, bench.workspace)
+            process = bench.processes.start(arguments.name, command, bench.backend, bench.workspace, bench.cancelled)
         except (Crowded, NotKept) as error:
             return refused(str(error))
         process.wait(FIRST_S, bench.cancelled, lambda _new: False)

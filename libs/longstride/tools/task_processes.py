@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from longstride.sandbox.base import Command, SandboxBackend
+from longstride.sandbox.base import Cancellation, Command, SandboxBackend
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.household import Bounds, Household, Households, try_pause
 from longstride.tools.live_process import LiveProcess
@@ -31,7 +31,9 @@ class TaskProcesses:
         """What each may use."""
         return self.households.bounds
 
-    def start(self, name: str, command: Command, backend: SandboxBackend, workspace: Workspace) -> LiveProcess:
+    def start(
+        self, name: str, command: Command, backend: SandboxBackend, workspace: Workspace, cancelled: Cancellation
+    ) -> LiveProcess:
         """A new one; when this step is made again while the first try's lives, that one.
 
         Raises:
@@ -44,7 +46,7 @@ class TaskProcesses:
                 return known
             raise NotKept(f"a process named {name!r} runs already: stop it first, or choose another name")
         self.households.admit(self.task_id, self.household)
-        process = LiveProcess(name, command, self.step)
+        process = LiveProcess(name, command, self.step, cancelled)
         self.household.add(process, backend, workspace)
         if why := try_pause(process):
             raise NotKept(f"{name} cannot be kept between calls: {why}. Start it and use it in one call of shell")

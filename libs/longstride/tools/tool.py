@@ -18,7 +18,7 @@ from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Sandbox, SandboxBackend
-from longstride.sandbox.errors import ExecutionCancelled
+from longstride.sandbox.errors import ExecutionCancelled, NetworkGone
 from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
@@ -156,10 +156,17 @@ class Bench:
         bounded = self.bounded(command)
         if isinstance(bounded, Execution):
             return bounded
-        execution = self._spending.counted(bounded, self.backend.run(bounded, self.cancelled))
+        execution = self._spending.counted(bounded, self._run(bounded))
         if execution.killed:
             raise ExecutionCancelled
         return execution
+
+    def _run(self, command: Command) -> Execution:
+        """A process that ended just now leaves no network to share."""
+        try:
+            return self.backend.run(command, self.cancelled)
+        except NetworkGone:
+            return self.backend.run(replace(command, network=None), self.cancelled)
 
     def command(self, *argv: str) -> Command:
         """What is run for the task: its workspace, secrets and environment, and the network of its live processes."""
