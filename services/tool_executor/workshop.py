@@ -13,6 +13,9 @@ from longstride.sandbox.workspace import Workspaces
 from longstride.tools.executor import Executor
 from longstride.tools.household import Bounds, Households
 from longstride.tools.mcp.register import preload
+from longstride.tools.packages.cache import PackageCache
+from longstride.tools.packages.mirror import Mirror
+from longstride.tools.packages.upstream import Upstream
 from services.host import Host
 from services.tool_executor.counted import Counted
 from services.tool_executor.settings import ToolExecutorSettings
@@ -59,10 +62,20 @@ def open_workshop(
     households = Households(workspaces, _bounds(settings)) if keeps and settings.processes else None
     folder = settings.secrets_dir or secrets_dir
     secrets = DirectorySecrets(folder) if folder else None
-    executor = Executor(sandboxes, workspaces, host.artifacts, host.tools, secrets, households)
+    packages = _mirror(settings, host.connections.state_dir)
+    executor = Executor(sandboxes, workspaces, host.artifacts, host.tools, secrets, packages, households)
     parts = (TaskWatch(households, host.backbone.database),) if households else ()
     return Workshop(executor, households, sandboxes, parts)
 
 
 def _bounds(settings: ToolExecutorSettings) -> Bounds:
     return Bounds(settings.process_wall_s, settings.process_cpu_s, settings.processes_per_task, settings.processes)
+
+
+def _mirror(settings: ToolExecutorSettings, state: Path) -> Mirror | None:
+    """The operator's package index, where there is one."""
+    if settings.package_index is None:
+        return None
+    folder = settings.package_cache_dir or state / "packages"
+    cache = PackageCache(folder, settings.package_cache_mb << 20)
+    return Mirror(Upstream(settings.package_index.get_secret_value()), cache)

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from longstride.contracts.v1.action import Usage
 from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
+from longstride.sandbox.egress.served import Sites
 from longstride.sandbox.errors import IsolationUnavailable
 
 WORKSPACE = "/workspace"
@@ -96,6 +97,8 @@ class Command:
     """Directories of the host, shown read-only under ``SUPPORT`` for this command alone: relative path → directory."""
     egress: Egress | None = None
     """What it may reach over the network; ``None``: nothing."""
+    sites: Sites = field(default_factory=dict)
+    """Hosts in ``egress`` that its proxy answers itself."""
     network: "Sandbox | None" = None
     """As in ``Spec``."""
 
@@ -361,6 +364,18 @@ class SandboxBackend(Protocol):
         ...
 
 
+def spec_of(command: Command) -> Spec:
+    """What must be known of a sandbox that is made for one command."""
+    return Spec(
+        limits=command.limits,
+        isolation=command.isolation,
+        workspace=command.workspace,
+        links=command.links,
+        folders=command.folders,
+        network=command.network,
+    )
+
+
 def run_once(
     create: Callable[[Spec], Sandbox],
     command: Command,
@@ -368,8 +383,7 @@ def run_once(
     dialogue: Dialogue | None = None,
 ) -> Execution:
     """Create, put, exec, collect, destroy."""
-    spec = Spec(command.limits, command.isolation, command.workspace, command.links, command.folders, command.network)
-    sandbox = create(spec)
+    sandbox = create(spec_of(command))
     try:
         sandbox.put(command.workspace)
         execution = sandbox.exec(command, cancelled, dialogue)

@@ -232,7 +232,7 @@ class HostedCell:
         script = self._start(inside, listens=dialogue is not None).script()
         self._group.limit(inside.limits, self._habits.overhead)
         self._folder.fill(inside.limits, inside.files)
-        with self._gates.open(command.egress, self._folder.support, self._owner) as gate:
+        with self._gates.open(command.egress, self._folder.support, self._owner, command.sites) as gate:
             return gate.account(self._watched(command, script, cancelled, dialogue))
 
     def _watched(

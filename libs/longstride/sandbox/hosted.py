@@ -140,10 +140,9 @@ class HostedBackend(ABC):
             mounted, limits = self._bounded, spec.limits
             folder = stack.enter_context(run_folder(self._scratch, mounted=mounted, owner=owner, limits=limits))
             group = stack.enter_context(self._group())
-            workspace = bound.path if bound else folder.workspace
+            place, network = bound.path if bound else folder.workspace, self._network(spec)
             folders = folder.show(spec.folders)
-            network = self._network(spec)
-            site = Site(owner, folder, group, workspace, limits, spec.links, folders, network)
+            site = Site(owner, folder, group, place, limits, spec.links, folders, network)
             jailer = self._launch(site)
             stack.callback(jailer.end, group)
             jailer.wait_until_ready()

@@ -33,6 +33,8 @@ from longstride.sandbox.capture import Capture
 from longstride.sandbox.clock import RunningClock
 from longstride.sandbox.dialogue import OpenInput
 from longstride.sandbox.egress.allowlist import judged
+from longstride.sandbox.egress.served import PORT as SITE_PORT
+from longstride.sandbox.egress.served import Sites, Unserved
 from longstride.sandbox.errors import NetworkGone, SandboxFailed
 from longstride.sandbox.volumes import DirectoryVolumes
 
@@ -95,6 +97,7 @@ class Process:
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
     folders: Mapping[str, Path] = field(default_factory=dict)
     egress: Egress | None = None
+    sites: Sites = field(default_factory=dict)
     connections: list[Connection] = field(default_factory=list)
     stdin: "Told" = field(default_factory=lambda: Told())
     heard: Callable[[Stream, bytes], None] = lambda _stream, _data: None
@@ -147,6 +150,22 @@ class Process:
             return False
         self.connections.append(judged(self.egress, host, port))
         return self.connections[-1].verdict == "allowed"
+
+    def get(self, host: str, path: str) -> bytes | None:
+        """Ask a host that the proxy answers itself; ``None`` when there is no answer, and the record says why."""
+        site = self.sites.get(host)
+        if not self.connect(host, SITE_PORT) or site is None:
+            return None
+        try:
+            answer = site.answer(path, self._cancelled)
+        except Unserved as error:
+            told = {"verdict": "failed", "why": str(error)}
+            self.connections[-1] = self.connections[-1].model_copy(update=told)
+            return None
+        with answer.body as body:
+            data = body.read()
+        self.connections[-1] = self.connections[-1].model_copy(update={"why": answer.told, "received": len(data)})
+        return data
 
     @property
     def ran_s(self) -> float:
@@ -207,6 +226,7 @@ class MemoryCell:
             command.links,
             folders=command.folders,
             egress=command.egress,
+            sites=command.sites,
             heard=dialogue.heard if dialogue else lambda _stream, _data: None,
             network=self.network,
             _asked_to_end=self._asked_to_end,

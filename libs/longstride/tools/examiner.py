@@ -17,6 +17,7 @@ from longstride.sandbox.secrets import mounted
 from longstride.storage.errors import ArtifactCorrupt, ArtifactMissing
 from longstride.tools.matching import bounded_match
 from longstride.tools.observation import printable
+from longstride.tools.packages.place import LAST, installed, seeing_last
 from longstride.tools.tool import Bench, named
 
 CHECKS = f"{SUPPORT}/checks"
@@ -90,16 +91,22 @@ class Examiner:
         limits = self.bench.limits.model_copy(
             update={"wall_s": check.timeout_s, "cpu_s": max(self.bench.limits.cpu_s, check.timeout_s)}
         )
+        run, seen = ("/bin/sh", "-c", check.run), installed(self.bench.workspace.volume)
         with self.bench.still():
             copied = self.bench.workspace.copy()
         with copied as copy:
             command = Command(
-                ("/bin/sh", "-c", check.run),
+                seeing_last(run) if seen else run,
                 copy.volume,
                 limits,
                 self.bench.isolation,
                 env={**self.bench.environment.variables, "LONGSTRIDE_CHECKS": CHECKS, "LONGSTRIDE_ANSWER": ANSWER},
-                files={**mounted(self.bench.secrets), **files, "answer": self.answer.encode()},
+                files={
+                    **mounted(self.bench.secrets),
+                    **(LAST if seen else {}),
+                    **files,
+                    "answer": self.answer.encode(),
+                },
                 links=self.bench.environment.links,
             )
             return self.bench.carry_out(command)

@@ -9,9 +9,11 @@ from longstride.agent.redaction import redact, redact_check
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.v1.action import CheckResult, Observation, ObservationStatus, Usage
 from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.egress import Traffic
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.sandbox.base import NEVER, Cancellation, SandboxBackend
 from longstride.sandbox.content import ContentStore
+from longstride.sandbox.egress.served import Served
 from longstride.sandbox.errors import (
     ExecutionCancelled,
     InputUnusable,
@@ -82,6 +84,7 @@ class Executor:
         artifacts: ContentStore,
         registry: Registry,
         secrets: Secrets | None = None,
+        packages: Served | None = None,
         households: Households | None = None,
     ) -> None:
         """
@@ -91,6 +94,7 @@ class Executor:
             artifacts: where results go.
             registry: the tools.
             secrets: where the values are that tasks name; ``None``: there are none.
+            packages: an index of them; ``None``: there is none.
             households: processes that live between calls; ``None``: they are kept nowhere, and the tools say so.
         """
         self._households = households
@@ -99,6 +103,7 @@ class Executor:
         self._artifacts = artifacts
         self._registry = registry
         self._secrets = secrets or MemorySecrets()
+        self._packages = packages
 
     def execute(
         self,
@@ -203,6 +208,7 @@ class Executor:
             Shelf(self._artifacts, session),
             command.egress,
             command.allowance,
+            self._packages,
             self._processes(task_id, command.step),
         )
 
@@ -263,10 +269,15 @@ class Executor:
             checks=tuple(redact_check(check, call.command.redactions) for check in judgement.checks),
             artifacts=judgement.artifacts + result.artifacts,
             usage=result.usage + judgement.usage,
-            traffic=traffic(call.bench.connections, self._artifacts, call.session)
-            if call.command.egress or call.bench.connections
-            else None,
+            traffic=self._traffic(call),
         )
+
+    def _traffic(self, call: Call) -> Traffic | None:
+        """``None``: it had no network, and asked the executor itself for nothing."""
+        connections = call.bench.connections
+        if not call.command.egress and not connections:
+            return None
+        return traffic(connections, self._artifacts, call.session)
 
     def _commit(self, call: Call) -> tuple[ArtifactRef | None, str]:
         """The new state, and what the agent must know of it."""

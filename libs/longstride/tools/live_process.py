@@ -18,8 +18,8 @@ from longstride.sandbox.base import (
     Input,
     Sandbox,
     SandboxBackend,
-    Spec,
     Stream,
+    spec_of,
 )
 from longstride.sandbox.errors import ProgramEnded, SandboxError, SandboxFailed
 from longstride.tools.output_ring import OutputRing
@@ -124,10 +124,7 @@ class LiveProcess:
     def _live(self) -> None:
         command = self._command
         try:
-            spec = Spec(
-                command.limits, command.isolation, command.workspace, command.links, command.folders, command.network
-            )
-            sandbox = self._backend.create(spec)
+            sandbox = self._backend.create(spec_of(command))
             try:
                 sandbox.put(command.workspace)
                 self._sandbox = sandbox

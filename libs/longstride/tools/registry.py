@@ -16,6 +16,7 @@ from longstride.tools.bash import Bash
 from longstride.tools.delegate import Delegate
 from longstride.tools.edit_file import EditFile
 from longstride.tools.fetch_url import FetchUrl
+from longstride.tools.install_packages import InstallPackages
 from longstride.tools.noop import Noop
 from longstride.tools.process_poll import ProcessPoll
 from longstride.tools.process_send import ProcessSend
@@ -119,6 +120,6 @@ def _shown(tool: AnyTool) -> ToolSpec:
 def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
-    on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl())
+    on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl(), InstallPackages())
     living = (ProcessStart(), ProcessPoll(), ProcessSend(), ProcessStop())
     return Registry((*executed, Delegate(), Recall(), *on_request, *living))

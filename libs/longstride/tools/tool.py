@@ -18,10 +18,12 @@ from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Sandbox, SandboxBackend
+from longstride.sandbox.egress.served import NO_SITES, Served, Sites, way_to
 from longstride.sandbox.errors import ExecutionCancelled, NetworkGone
 from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
+from longstride.tools.packages.place import installed, seeing
 from longstride.tools.shelf import Shelf
 from longstride.tools.spending import OF_TASK, Spending
 from longstride.tools.task_processes import TaskProcesses
@@ -71,6 +73,7 @@ class Bench:
         shelf: Shelf | None = None,
         egress: Egress | None = None,
         allowance: Allowance | None = None,
+        packages: Served | None = None,
         processes: TaskProcesses | None = None,
     ) -> None:
         self.backend = backend
@@ -82,6 +85,8 @@ class Bench:
         self._shelf = shelf
         self.egress = egress
         self._spending = Spending(allowance)
+        self.packages = packages
+        """The operator's package index; ``None``: there is none."""
         self.processes = processes
         """Those that live between the task's calls; ``None``: this executor keeps none."""
         self.connections: list[Connection] = []
@@ -122,6 +127,7 @@ class Bench:
         wall_s: float | None = None,
         output_bytes: int | None = None,
         files: Mapping[str, bytes] = NO_FILES,
+        sites: Sites = NO_SITES,
     ) -> Execution:
         """Run a command in a sandbox of its own, within the limits and ``wall_s``.
 
@@ -130,6 +136,7 @@ class Bench:
             wall_s: less time than the task's limit.
             output_bytes: keep more of the output than the task's limit, for a report that is read by the tool itself.
             files: laid beside the secrets, as in ``Command``.
+            sites: hosts that its proxy answers itself; then it reaches no other.
 
         Raises:
             ExecutionCancelled: it was killed from outside.
@@ -138,7 +145,13 @@ class Bench:
         kept = max(self.limits.output_bytes, output_bytes or 0)
         limits = self.limits.model_copy(update={"wall_s": wall, "output_bytes": kept})
         plain = self.command(*argv)
-        command = replace(plain, limits=limits, files={**plain.files, **files})
+        command = replace(
+            plain,
+            limits=limits,
+            files={**plain.files, **files},
+            egress=way_to(sites) if sites else plain.egress,
+            sites=sites,
+        )
         execution = self.carry_out(command)
         self.connections += execution.connections
         return execution
@@ -171,7 +184,7 @@ class Bench:
     def command(self, *argv: str) -> Command:
         """What is run for the task: its workspace, secrets and environment, and the network of its live processes."""
         return Command(
-            argv,
+            seeing(argv) if installed(self.workspace.volume) else argv,
             self.workspace.volume,
             self.limits,
             self.isolation,
