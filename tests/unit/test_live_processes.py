@@ -304,6 +304,16 @@ def test_a_host_that_cannot_pause_keeps_none(world: World, monkeypatch: pytest.M
     assert world.households.running == 0
 
 
+def test_a_backend_whose_sandboxes_work_on_copies_keeps_none(tmp_path: Path) -> None:
+    backend = MemorySandbox(tmp_path / "v", {"sh": program}, copies_workspace=True)
+    workspaces = Workspaces(artifacts := MemoryArtifacts(), backend.volumes)
+    executor = Executor(backend, workspaces, artifacts, builtin_tools(), households=Households(workspaces))
+    status, text = LivingTask(executor, LIMITS).call("process_start", name="a", command="deaf")
+    assert status == "failed"
+    assert text.startswith("no process is kept between calls by the memory backend: its sandboxes work on copies")
+    workspaces.close()
+
+
 def test_an_executor_that_keeps_none_says_so(world: World) -> None:
     executor = Executor(world.backend, world.workspaces, world.artifacts, builtin_tools())
     status, text = LivingTask(executor, LIMITS).call("process_start", name="a", command="deaf")

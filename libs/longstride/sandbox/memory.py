@@ -314,6 +314,7 @@ class MemorySandbox:
         *,
         isolation: frozenset[Isolation] = frozenset({"process"}),
         prewarm: bool = True,
+        copies_workspace: bool = False,
     ) -> None:
         """
         Args:
@@ -321,11 +322,13 @@ class MemorySandbox:
             programs: what can be run, by name.
             isolation: what it claims to give.
             prewarm: whether its sandboxes can wait for a workspace.
+            copies_workspace: whether it claims that they work on a copy.
         """
         self._volumes = DirectoryVolumes(root)
         self._programs = programs
         self._isolation = isolation
         self._prewarm = prewarm
+        self._copies = copies_workspace
 
     @property
     def volumes(self) -> Volumes:
@@ -335,7 +338,13 @@ class MemorySandbox:
     def capabilities(self) -> Capabilities:
         """Nothing is enforced."""
         missing = ("nothing is isolated: this backend is for tests",)
-        given = {"links": True, "egress": True, "folders": True, "shares_network": True}
+        given = {
+            "links": True,
+            "egress": True,
+            "folders": True,
+            "shares_network": True,
+            "copies_workspace": self._copies,
+        }
         return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm, **given)
 
     def create(self, spec: Spec) -> MemoryCell:

@@ -13,6 +13,12 @@ KEPT_NOWHERE = (
 )
 
 
+COPIED = (
+    "no process is kept between calls by the {backend} backend: its sandboxes work on copies of the workspace, and would not see "
+    "what other calls do. Start it and use it in one call of shell"
+)
+
+
 class NotKept(ValueError):
     """A process cannot live on here; the text says why."""
 
@@ -40,6 +46,8 @@ class TaskProcesses:
             Crowded: there are too many.
             NotKept: one of this name runs, or none can be kept on this host.
         """
+        if backend.capabilities().copies_workspace:
+            raise NotKept(COPIED.format(backend=backend.capabilities().backend))
         known = self.household.get(name)
         if known and known.running:
             if known.step == self.step:
