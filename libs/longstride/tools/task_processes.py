@@ -65,5 +65,5 @@ class TaskProcesses:
         there = ", ".join(self.household.names) or "none"
         return (
             f"there is no process {name!r} here; there are: {there}. If you started it before, it was lost: the executor that "
-            "kept it ended, or this call runs on another executor. Start it again with process_start"
+            "kept it ended, or this call runs on another executor, or the task is a fork. Start it again with process_start"
         )
