@@ -33,7 +33,6 @@ def make(host: Host, secrets_dir: Path | None = None, *, keeps: bool = False) ->
         CatalogueUnusable: what MCP servers need is not installed.
     """
     settings = ToolExecutorSettings()
-    preload(host.tools)
     workshop = open_workshop(host, settings, secrets_dir, keeps=keeps)
     forwards = settings.processes > 0 and not keeps
     executor = Divided(workshop.executor, keeper_link(os.getppid()), host.tools.kept) if forwards else workshop.executor

@@ -12,6 +12,7 @@ from longstride.sandbox.secrets import DirectorySecrets
 from longstride.sandbox.workspace import Workspaces
 from longstride.tools.executor import Executor
 from longstride.tools.household import Bounds, Households
+from longstride.tools.mcp.register import preload
 from longstride.tools.packages.cache import PackageCache
 from longstride.tools.packages.mirror import Mirror
 from longstride.tools.packages.upstream import Upstream
@@ -51,7 +52,9 @@ def open_workshop(
 
     Raises:
         SandboxUnavailable: code cannot be isolated here, so none is run.
+        CatalogueUnusable: what MCP servers need is not installed.
     """
+    preload(host.tools)
     bounds = pool_demand.Bounds(settings.pool_floor, settings.pool_ceiling, settings.pool_idle_s)
     sandboxes = Pool(backends.make(settings.backend), bounds, Counted(host.telemetry.metrics))
     live = {"max_live": settings.max_live, "max_live_bytes": settings.max_live_mb << 20}

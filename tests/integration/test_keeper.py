@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox import cgroup
 from longstride.sandbox.errors import ExecutionCancelled, SandboxFailed
+from longstride.sandbox.mounts import mounts_below
 from longstride.tools.keeper import Door
 from longstride.tools.keeper_link import KeeperLink
 from tests.support.eventually import eventually
@@ -34,7 +37,8 @@ class Service:
     def link(self) -> KeeperLink:
         """As each of its processes has one."""
         door = Door(self.folder / "door", self.process.pid)
-        arguments = [str(door.folder), str(self.process.pid), str(self.folder / "artifacts"), str(self.idle_s)]
+        folders = [str(self.folder / name) for name in ("artifacts", "scratch")]
+        arguments = [str(door.folder), str(self.process.pid), *folders, str(self.idle_s)]
         return KeeperLink(door, [sys.executable, "-m", "tests.support.keeper_process", *arguments])
 
     def task(self, name: str = "task") -> LivingTask:
@@ -47,6 +51,14 @@ class Service:
             if path.name.isdigit() and str(self.folder / "door").encode() in cmdline(path).split(b"\0"):
                 found.append(int(path.name))
         return found
+
+    def left_on_the_host(self) -> list[str]:
+        """What keepers made for their sandboxes: folders, control groups, mounts."""
+        scratch = self.folder / "scratch"
+        names = [path.name for path in scratch.iterdir()] if scratch.exists() else []
+        hierarchies = (*cgroup.discover(), *cgroup.mounted())
+        groups = {path for h in hierarchies for name in names for path in h.base.glob(f"{name}-*")}
+        return [*names, *map(str, groups), *map(str, mounts_below(scratch))]
 
     @property
     def keeper(self) -> int:
@@ -62,14 +74,16 @@ def cmdline(process: Path) -> bytes:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    process = subprocess.Popen(["sleep", "600"])
-    made = Service(process, tmp_path)
-    yield made
-    process.kill()
-    process.wait()
-    eventually(lambda: made.keepers() == [])
-    assert list((tmp_path / "door").glob("*.sock")) == []
+def service() -> Iterator[Service]:
+    # Other ids must be able to enter the folder of the workspaces.
+    with tempfile.TemporaryDirectory() as folder, subprocess.Popen(["sleep", "600"]) as process:
+        Path(folder).chmod(0o755)
+        made = Service(process, Path(folder))
+        yield made
+        process.kill()
+        eventually(lambda: made.keepers() == [])
+        assert list((made.folder / "door").glob("*.sock")) == []
+        eventually(lambda: made.left_on_the_host() == [])
 
 
 def serve(task: LivingTask, port: int) -> None:
@@ -98,6 +112,7 @@ def test_a_killed_keeper_takes_all_along_and_the_next_call_is_told(service: Serv
     with pytest.raises(SandboxFailed, match="ended during the call"):
         task.call("shell", command="sleep 30")
     eventually(lambda: serving_processes(8511) == [])
+    eventually(lambda: service.left_on_the_host() == [])
     status, text = task.call("process_poll", again=True, name="web")
     assert status == "failed"
     assert "it was lost: the executor that kept it ended" in text

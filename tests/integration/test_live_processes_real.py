@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -12,6 +13,7 @@ from longstride.sandbox.errors import ExecutionCancelled
 from longstride.tools.executor import Executor
 from longstride.tools.household import Bounds, Households
 from longstride.tools.registry import builtin_tools
+from tests.support.engine import engine
 from tests.support.eventually import eventually
 from tests.support.living import LivingTask
 from tests.support.sandboxes import POOL, SMALL, Arena, arena
@@ -92,7 +94,8 @@ def test_an_interpreter_is_talked_with(house: House) -> None:
     task = house.task
     started(house, "py", "exec python3 -i -u -q")
     task.call("process_send", name="py", text="x = 6 * 7")
-    assert "42\n" in task.call("process_send", name="py", text="print(x)", wait_s=5)[1]
+    task.call("process_send", name="py", text="print(x)", wait_s=0)
+    assert "42\n" in task.call("process_poll", name="py", wait_s=10, pattern="42\n")[1]
     task.call("process_send", name="py", text="import os; os._exit(7)", wait_s=5)
     eventually(lambda: "ended with exit code 7" in task.call("process_poll", name="py")[1])
 
@@ -195,6 +198,29 @@ def test_sandboxes_from_the_pool_live_as_well() -> None:
         assert house.task.call("process_stop", name="web")[0] == "ok"
         house.households.close()
         box.workspaces.forget("task")
+
+
+@pytest.fixture(params=["runsc", "docker"])
+def other_box(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arena]:
+    with ExitStack() as stack:
+        if request.param == "docker":
+            monkeypatch.setenv("DOCKER_HOST", stack.enter_context(engine()))
+        yield stack.enter_context(arena(name=request.param))
+
+
+def test_without_a_shared_network_a_process_is_talked_with_and_its_files_are_seen(other_box: Arena) -> None:
+    house = house_in(other_box)
+    house.task.limits = LIMITS.model_copy(update={"memory_mb": 200})
+    text = started(
+        house, "w", "while read -r line; do echo $line > heard.tmp; mv heard.tmp heard; echo got $line; done"
+    )
+    assert "your other calls cannot reach its ports" in text
+    house.task.call("process_send", name="w", text="hello", wait_s=0)
+    house.task.call("process_poll", name="w", wait_s=10, pattern="got hello")
+    assert house.task.call("shell", command="cat heard") == ("ok", "hello\n")
+    assert house.task.call("process_stop", name="w")[1].endswith("[w ended with exit code 0]")
+    house.households.close()
+    other_box.workspaces.forget("task")
 
 
 def test_calls_with_a_way_out_share_a_network_too() -> None:

@@ -26,6 +26,13 @@ from longstride.sandbox.bubblewrap import BubblewrapSandbox
 from longstride.sandbox.egress.addresses import Addresses
 from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.egress.proxy import World
+from longstride.contracts.v1.action import Action
+from longstride.contracts.v1.commands import ExecuteAction
+from longstride.sandbox.workspace import Workspaces
+from longstride.storage.memory import MemoryArtifacts
+from longstride.tools.executor import Executor
+from longstride.tools.household import Households
+from longstride.tools.registry import builtin_tools
 limits = SandboxLimits(wall_s=20, cpu_s=1, processes=12, memory_mb=64, disk_mb=4, files=100)
 world = World(addresses=Addresses([ip_network("127.0.0.0/8")]), resolve=lambda host, port: ["127.0.0.1"])
 backend = BubblewrapSandbox(Path(sys.argv[1]), Gates(world))
@@ -50,6 +57,16 @@ egress = Egress(rules=(EgressRule(host="a.example.com", ports=(server.server_por
 fetch = f"import urllib.request as u; print(u.urlopen('http://a.example.com:{server.server_port}/').read())"
 execution = backend.run(Command(("python3", "-c", fetch), backend.volumes.create(limits), limits, egress=egress))
 told["egress"] = [execution.status, execution.stdout.decode() + execution.stderr.decode(), len(execution.connections)]
+workspaces = Workspaces(MemoryArtifacts(), backend.volumes)
+executor = Executor(backend, workspaces, workspaces._artifacts, builtin_tools(), households=Households(workspaces))
+def call(before, tool, **arguments):
+    tools, action = (tool,), Action(tool=tool, arguments=arguments)
+    command = ExecuteAction(step=1, action=action, tools=tools, workspace=before, limits=limits, isolation="process")
+    return executor.execute(command, task_id="task", session_id="session")
+first = call(None, "bash", command="x=kept")
+told["bash"] = call(first.workspace, "bash", command="echo $x").observation.text
+told["process"] = call(None, "process_start", name="web", command="exec sleep 60").observation.text
+workspaces.close()
 server.shutdown()
 backend.volumes.destroy(volume)
 backend.close()
@@ -138,6 +155,11 @@ def test_what_is_looked_at_is_stopped(told, name: str, status: str, limit: str) 
 def test_one_process_and_one_file_are_held_by_the_kernel(told) -> None:
     assert "MemoryError" in told["one process's memory"][2]
     assert told["file"][2].startswith("153\n"), "SIGXFSZ"
+
+
+def test_a_shell_goes_on_and_a_process_cannot_be_kept(told) -> None:
+    assert told["bash"] == "kept\n"
+    assert told["process"].startswith("web cannot be kept between calls: a sandbox cannot be paused here")
 
 
 def test_a_daemon_is_gone_when_its_command_is(told) -> None:

@@ -1,6 +1,6 @@
 """A keeper over bubblewrap and artifacts on disk, for tests: ``python -m tests.support.keeper_process``.
 
-Arguments: the folder of its door, the service's process id, a folder for artifacts, seconds of idleness.
+Arguments: the folder of its door, the service's process id, a folder for artifacts and one for scratch, seconds of idleness.
 """
 
 import os
@@ -20,9 +20,10 @@ from longstride.tools.kept_call import KeptAnswer, KeptCall
 from longstride.tools.registry import builtin_tools
 
 
-def main(folder: str, service: str, artifacts: str, idle_s: str) -> None:
+def main(folder: str, service: str, artifacts: str, scratch: str, idle_s: str) -> None:
     door, descriptor = Door(Path(folder), int(service)), os.pidfd_open(int(service))
-    store, backend = DiskArtifacts(Path(artifacts)), Pool(backends.make(), Bounds(floor=0))
+    store = DiskArtifacts(Path(artifacts))
+    backend = Pool(backends.make(scratch=Path(scratch)), Bounds(floor=1))
     workspaces = Workspaces(store, backend.volumes)
     households = Households(workspaces)
     executor = Executor(backend, workspaces, store, builtin_tools(), households=households)

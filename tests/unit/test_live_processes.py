@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.errors import ExecutionCancelled, SandboxFailed
+from longstride.sandbox.base import Command
+from longstride.sandbox.errors import ExecutionCancelled, NetworkGone, SandboxFailed
 from longstride.sandbox.memory import AskedToEnd, MemoryCell, MemorySandbox, Process
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.memory import MemoryArtifacts
@@ -16,6 +17,7 @@ from longstride.tools.executor import Executor
 from longstride.tools.household import Bounds, Households
 from longstride.tools.output_ring import OutputRing
 from longstride.tools.registry import builtin_tools
+from longstride.tools.tool import Bench
 from tests.support.eventually import eventually
 from tests.support.leaks import none_left
 from tests.support.living import LivingTask
@@ -268,6 +270,21 @@ def test_a_process_that_is_not_here(world: World, tool: str) -> None:
     assert text.startswith("there is no process 'web' here; there are: none. If you started it before, it was lost")
 
 
+def test_a_network_that_is_gone_is_not_missed(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="web", command="serve")
+    process = world.households.of("task").get("web")
+    assert process is not None
+    gone = process.sandbox
+    process.kill(None)
+    command = Command(("sh", "-c", "get"), world.backend.volumes.create(LIMITS), LIMITS, network=gone)
+    with pytest.raises(NetworkGone):
+        world.backend.run(command)
+    assert (
+        Bench(world.backend, lambda: pytest.fail("unused"), LIMITS).carry_out(command).stdout == b"connection refused\n"
+    )
+
+
 def test_a_sandbox_that_breaks_is_told_of(world: World) -> None:
     status, text = world.task.call("process_start", name="b", command="broken")
     assert status == "failed"
@@ -285,6 +302,16 @@ def test_a_host_that_cannot_pause_keeps_none(world: World, monkeypatch: pytest.M
         "a cannot be kept between calls: no freezer here. Start it and use it in one call of shell",
     )
     assert world.households.running == 0
+
+
+def test_a_backend_whose_sandboxes_work_on_copies_keeps_none(tmp_path: Path) -> None:
+    backend = MemorySandbox(tmp_path / "v", {"sh": program}, copies_workspace=True)
+    workspaces = Workspaces(artifacts := MemoryArtifacts(), backend.volumes)
+    executor = Executor(backend, workspaces, artifacts, builtin_tools(), households=Households(workspaces))
+    status, text = LivingTask(executor, LIMITS).call("process_start", name="a", command="deaf")
+    assert status == "failed"
+    assert text.startswith("no process is kept between calls by the memory backend: its sandboxes work on copies")
+    workspaces.close()
 
 
 def test_an_executor_that_keeps_none_says_so(world: World) -> None:

@@ -208,6 +208,8 @@ class Capabilities:
     """Whether its sandboxes can show directories of the host."""
     shares_network: bool = False
     """Whether a sandbox can be made in the network of another."""
+    copies_workspace: bool = False
+    """Whether a sandbox works on a copy of its workspace, which ``collect`` brings back: no two can share one."""
 
     def require(self, isolation: Isolation) -> None:
         """Refuse a weaker boundary than the one asked for.
@@ -342,6 +344,7 @@ class SandboxBackend(Protocol):
         Raises:
             IsolationUnavailable: the spec needs a stronger boundary.
             SandboxFailed: it could not be made; the same call may succeed later.
+            NetworkGone: ``spec.network`` has ended.
         """
         ...
 

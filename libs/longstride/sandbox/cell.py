@@ -28,8 +28,8 @@ from longstride.sandbox.clock import RunningClock
 from longstride.sandbox.dialogue import OpenInput
 from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.egress.inside import with_relay
-from longstride.sandbox.errors import SandboxFailed
-from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter, descendants
+from longstride.sandbox.errors import NetworkGone, SandboxFailed
+from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter, descendants, parent
 from longstride.sandbox.programs import program, signalled
 from longstride.sandbox.runs import RunFolder
 from longstride.sandbox.supervisor import LocalProcess, Outcome, Outer, Supervisor, readable, reported
@@ -277,19 +277,34 @@ class HostedCell:
         """A descriptor of its network namespace, which stays that one whatever ends meanwhile.
 
         Raises:
-            SandboxFailed: it has ended.
+            NetworkGone: it has ended.
         """
         try:
-            return os.open(f"/proc/{self._jailer.first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(f"/proc/{self._jailer.first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise SandboxFailed("the sandbox whose network is to be shared has ended") from error
+            raise NetworkGone from error
+        if not self._first_is_ours:
+            # The number was another's, and so was the network: it may be the host's.
+            os.close(descriptor)
+            raise NetworkGone
+        return descriptor
+
+    @property
+    def _first_is_ours(self) -> bool:
+        """Whether the number is that of the first process inside, still: then it is a child of what started it, which has only
+        the one, and whose own number is kept until it was waited for."""
+        outer = self._jailer.process
+        assert isinstance(outer, LocalProcess), "only such sandboxes are shared, or asked to end"
+        first = self._jailer.first
+        return first is not None and outer.poll() is None and parent(first) == outer.pid
 
     def terminate(self) -> None:
         """SIGTERM from outside, where the processes have numbers there."""
-        if self._jailer.first is None:
-            raise SandboxFailed("the processes of this sandbox have no numbers on the host")
-        for pid in program(self._jailer.first):
-            signalled(pid, self._jailer.first, signal.SIGTERM)
+        first = self._jailer.first
+        if first is None or not isinstance(self._jailer.process, LocalProcess):
+            raise SandboxFailed("the processes of this sandbox have no numbers on the host, or an engine keeps them")
+        for pid in program(first):
+            signalled(pid, signal.SIGTERM, lambda pid=pid: self._first_is_ours and pid in descendants(first))  # type: ignore[misc]
 
     def pause(self) -> None:
         """Freeze the group."""

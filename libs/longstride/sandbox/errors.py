@@ -20,6 +20,10 @@ class SandboxFailed(SandboxError):
     """The sandbox broke before the code's outcome was known; the same call may succeed when it is made again."""
 
 
+class NetworkGone(SandboxFailed):
+    """The sandbox whose network was to be shared has ended; nothing was started."""
+
+
 class ProgramEnded(SandboxError):
     """The program has ended, or reads nothing more."""
 

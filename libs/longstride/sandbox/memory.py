@@ -35,7 +35,7 @@ from longstride.sandbox.dialogue import OpenInput
 from longstride.sandbox.egress.allowlist import judged
 from longstride.sandbox.egress.served import PORT as SITE_PORT
 from longstride.sandbox.egress.served import Sites, Unserved
-from longstride.sandbox.errors import SandboxFailed
+from longstride.sandbox.errors import NetworkGone, SandboxFailed
 from longstride.sandbox.volumes import DirectoryVolumes
 
 MEBIBYTE = 1 << 20
@@ -314,6 +314,7 @@ class MemorySandbox:
         *,
         isolation: frozenset[Isolation] = frozenset({"process"}),
         prewarm: bool = True,
+        copies_workspace: bool = False,
     ) -> None:
         """
         Args:
@@ -321,11 +322,13 @@ class MemorySandbox:
             programs: what can be run, by name.
             isolation: what it claims to give.
             prewarm: whether its sandboxes can wait for a workspace.
+            copies_workspace: whether it claims that they work on a copy.
         """
         self._volumes = DirectoryVolumes(root)
         self._programs = programs
         self._isolation = isolation
         self._prewarm = prewarm
+        self._copies = copies_workspace
 
     @property
     def volumes(self) -> Volumes:
@@ -335,7 +338,13 @@ class MemorySandbox:
     def capabilities(self) -> Capabilities:
         """Nothing is enforced."""
         missing = ("nothing is isolated: this backend is for tests",)
-        given = {"links": True, "egress": True, "folders": True, "shares_network": True}
+        given = {
+            "links": True,
+            "egress": True,
+            "folders": True,
+            "shares_network": True,
+            "copies_workspace": self._copies,
+        }
         return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm, **given)
 
     def create(self, spec: Spec) -> MemoryCell:
@@ -343,6 +352,8 @@ class MemorySandbox:
         self.capabilities().admit(spec)
         assert self._prewarm or spec.workspace, "capabilities() says that a sandbox is made for its workspace here"
         assert spec.network is None or isinstance(spec.network, MemoryCell), "a backend is given its own sandboxes"
+        if spec.network and not spec.network.alive:
+            raise NetworkGone
         network = spec.network.network if spec.network else {}
         return MemoryCell(self._programs, self._volumes, None if self._prewarm else spec.workspace, network)
 

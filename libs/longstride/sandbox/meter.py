@@ -85,6 +85,12 @@ def children(pid: int) -> list[int]:
     return list(map(int, _read(f"{pid}/task/{pid}/children").split()))
 
 
+def parent(pid: int) -> int | None:
+    """Whose child a process is; ``None``: there is none of this number."""
+    fields = _read(f"{pid}/stat").rpartition(")")[2].split()
+    return int(fields[1]) if fields else None
+
+
 def _cpu_ticks(pid: int) -> int:
     """utime, stime, cutime and cstime of proc(5); the name before them may hold anything."""
     fields = _read(f"{pid}/stat").rpartition(")")[2].split()

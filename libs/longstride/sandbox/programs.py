@@ -3,9 +3,10 @@
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
-from longstride.sandbox.meter import children, descendants
+from longstride.sandbox.meter import children
 
 SHELLS = ("sh", "bash", "dash")
 
@@ -23,12 +24,12 @@ def program(first: int) -> list[int]:
     return found
 
 
-def signalled(pid: int, first: int, number: signal.Signals) -> None:
-    """Signal one of a sandbox's processes; nothing when it has ended, and the number may be another's."""
+def signalled(pid: int, number: signal.Signals, still: Callable[[], bool]) -> None:
+    """Signal a process; nothing when it has ended, and the number is no longer that of the one that is meant (``still``)."""
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(pid)
         try:
-            if pid in descendants(first):
+            if still():
                 signal.pidfd_send_signal(descriptor, number)
         finally:
             os.close(descriptor)

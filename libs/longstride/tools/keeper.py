@@ -192,9 +192,9 @@ def _listen(read: Callable[[], bytes], called_off: threading.Event) -> None:
 
 
 def started(pid: int) -> int:
-    """When a process started, in ticks since the host's start; 0: there is none. The name before it may hold anything."""
+    """When a process started, in ticks since the host's start; 0: there is none that lives. The name may hold anything."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return int(fields[19])
+    return 0 if fields[0] == "Z" else int(fields[19])

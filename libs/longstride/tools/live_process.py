@@ -32,6 +32,8 @@ TAKEN_S = 2.0
 """For a program to read what it is sent."""
 HUNG_UP_S = 0.2
 """For a program to end because its input does."""
+QUIET_S, SETTLES = 0.1, 20
+"""A program that writes without a pause is not waited for."""
 MOST_WAITING = 1 << 20
 """Bytes that wait for a program to read them."""
 END_S = 15.0
@@ -54,7 +56,7 @@ class Heard:
 class LiveProcess:
     """Started once. Asked from any thread; each question names its step, and a step that is made again is answered the same."""
 
-    def __init__(self, name: str, command: Command, step: int, cancelled: Cancellation = NEVER) -> None:
+    def __init__(self, name: str, command: Command, step: int, cancelled: Cancellation) -> None:
         """
         Args:
             name: the task's own.
@@ -169,6 +171,14 @@ class LiveProcess:
         """Until what is new satisfies ``found``, the program ends, the time is over, or the call is stopped."""
         self._until(lambda: found(self._ring.since(self._next)[0]), seconds, cancelled)
 
+    def settle(self, cancelled: Cancellation) -> None:
+        """Until it has written nothing for a moment: an answer seldom comes at once."""
+        for _ in range(SETTLES):
+            before = self._ring.end
+            self._until(lambda before=before: self._ring.end > before, QUIET_S, cancelled)  # type: ignore[misc]
+            if self._ring.end == before:
+                return
+
     def peek(self) -> Heard:
         """All of it, so far; it stays new."""
         return Heard(*self._ring.since(0))
@@ -222,11 +232,20 @@ class LiveProcess:
             logger.error("process %s did not end within %g s", self.name, END_S)
 
     def account(self) -> tuple[Usage, tuple[Connection, ...]]:
-        """What it used: told once, when it has ended."""
+        """What it used: told once, when it has ended. Its life is not the time of a call."""
         if self.execution is None or self._accounted:
             return Usage(), ()
         self._accounted = True
-        return self.execution.usage, self.execution.connections
+        ended = self.execution
+        used = ended.usage.model_copy(
+            update={
+                "wall_ms": 0.0,
+                "output_bytes": ended.written,
+                "sent_bytes": sum(connection.sent for connection in ended.connections),
+                "received_bytes": sum(connection.received for connection in ended.connections),
+            }
+        )
+        return used, ended.connections
 
     def pause(self) -> bool:
         """Stand still; ``False`` when it has ended.

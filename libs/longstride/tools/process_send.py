@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from longstride.tools.live_process import MOST_WAITING, InputFull
+from longstride.tools.live_process import MOST_WAITING, Heard, InputFull
 from longstride.tools.process_report import refused, report
 from longstride.tools.process_start import FIRST_S, Name
 from longstride.tools.task_processes import KEPT_NOWHERE
@@ -23,7 +23,7 @@ class ProcessSendArguments(Arguments):
     end_of_input: bool = False
     """Close the input afterwards: nothing more can be sent."""
     wait_s: Annotated[float, Field(ge=0, le=3600)] = FIRST_S
-    """Seconds to wait for its answer."""
+    """Seconds to wait for its answer; 0: the answer is left for process_poll."""
 
 
 class ProcessSend(Tool[ProcessSendArguments]):
@@ -43,15 +43,22 @@ class ProcessSend(Tool[ProcessSendArguments]):
         process = bench.processes.household.get(arguments.name)
         if process is None:
             return refused(bench.processes.unknown(arguments.name))
-        data = arguments.text.encode() + (b"\n" if arguments.newline and not arguments.end_of_input else b"")
-        data += b"\n" if arguments.newline and arguments.end_of_input and arguments.text else b""
         step = bench.processes.step
         try:
-            taken = process.send(step, data, end=arguments.end_of_input, cancelled=bench.cancelled)
+            taken = process.send(step, _bytes(arguments), end=arguments.end_of_input, cancelled=bench.cancelled)
         except InputFull:
             return refused(
                 f"{arguments.name} does not read: {MOST_WAITING} bytes wait for it already; nothing was sent"
             )
-        process.wait(min(arguments.wait_s, bench.limits.wall_s), bench.cancelled)
         note = "" if taken or not process.running else "; it has not read all of what was sent yet"
+        if not arguments.wait_s:
+            return report(bench, process, Heard(b"", 0), note=note)
+        process.wait(min(arguments.wait_s, bench.limits.wall_s), bench.cancelled)
+        process.settle(bench.cancelled)
         return report(bench, process, process.poll(step), note=note)
+
+
+def _bytes(arguments: ProcessSendArguments) -> bytes:
+    """Nothing at all when only the input is to end."""
+    ends = arguments.newline and (arguments.text or not arguments.end_of_input)
+    return arguments.text.encode() + (b"\n" if ends else b"")

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from longstride.sandbox.base import WORKSPACE
+from longstride.sandbox.base import WORKSPACE, Execution
 from longstride.tools.household import Crowded
 from longstride.tools.process_report import refused, report
 from longstride.tools.shell import FIND_SHELL
 from longstride.tools.task_processes import KEPT_NOWHERE, NotKept
-from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
+from longstride.tools.tool import Arguments, Bench, Tool, ToolResult, of_execution
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$")]
 START = f'cd -- "$2" || exit 1; {FIND_SHELL}'
@@ -60,9 +60,13 @@ class ProcessStart(Tool[ProcessStartArguments]):
         plain = bench.command("sh", "-c", START, "sh", arguments.command, bench.inside(arguments.cwd))
         bounds = bench.processes.bounds
         limits = plain.limits.model_copy(update={"wall_s": bounds.wall_s, "cpu_s": bounds.cpu_s})
-        command = replace(plain, limits=limits, env={**plain.env, **arguments.env})
+        command = bench.bounded(replace(plain, limits=limits, env={**plain.env, **arguments.env}))
+        if isinstance(command, Execution):
+            return of_execution(command)
+        # Its life is not the time of a call, and a budget for that does not end it.
+        command = replace(command, limits=command.limits.model_copy(update={"wall_s": bounds.wall_s}))
         try:
-            process = bench.processes.start(arguments.name, command, bench.backend, bench.workspace)
+            process = bench.processes.start(arguments.name, command, bench.backend, bench.workspace, bench.cancelled)
         except (Crowded, NotKept) as error:
             return refused(str(error))
         process.wait(FIRST_S, bench.cancelled, lambda _new: False)

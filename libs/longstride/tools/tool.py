@@ -19,7 +19,7 @@ from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Sandbox, SandboxBackend
 from longstride.sandbox.egress.served import NO_SITES, Served, Sites, way_to
-from longstride.sandbox.errors import ExecutionCancelled
+from longstride.sandbox.errors import ExecutionCancelled, NetworkGone
 from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
@@ -156,19 +156,30 @@ class Bench:
         self.connections += execution.connections
         return execution
 
+    def bounded(self, command: Command) -> Command | Execution:
+        """The command, held at what is left of the task's budgets; how it ends where nothing is."""
+        return self._spending.bounded(command) or self._spending.refusal()
+
     def carry_out(self, command: Command) -> Execution:
         """Run a command within what is left of the task's budgets.
 
         Raises:
             ExecutionCancelled: it was killed from outside.
         """
-        bounded = self._spending.bounded(command)
-        if bounded is None:
-            return self._spending.refusal()
-        execution = self._spending.counted(bounded, self.backend.run(bounded, self.cancelled))
+        bounded = self.bounded(command)
+        if isinstance(bounded, Execution):
+            return bounded
+        execution = self._spending.counted(bounded, self._run(bounded))
         if execution.killed:
             raise ExecutionCancelled
         return execution
+
+    def _run(self, command: Command) -> Execution:
+        """A process that ended just now leaves no network to share."""
+        try:
+            return self.backend.run(command, self.cancelled)
+        except NetworkGone:
+            return self.backend.run(replace(command, network=None), self.cancelled)
 
     def command(self, *argv: str) -> Command:
         """What is run for the task: its workspace, secrets and environment, and the network of its live processes."""

@@ -104,7 +104,8 @@ class KubernetesSandbox:
         """What the warm pool gives."""
         model = self._model
         shared = () if model.own_users else (NO_OWN_USERS.format(pool=model.pool),)
-        return Capabilities("kubernetes", model.isolation, ENFORCED, (*MISSING, *shared), prewarm=True)
+        missing = (*MISSING, *shared)
+        return Capabilities("kubernetes", model.isolation, ENFORCED, missing, prewarm=True, copies_workspace=True)
 
     def create(self, spec: Spec) -> PodCell:
         """A pod of the warm pool."""
