@@ -24,8 +24,8 @@ RUN_STAMP := $(VENV)/.installed-run
 DEV_STAMP := $(VENV)/.installed-dev
 BENCH_STAMP := $(VENV)/.installed-bench
 $(RUN_STAMP): EXTRAS := client,services,model,mcp
-$(DEV_STAMP): EXTRAS := client,services,model,local,mcp,dev,docker,stack
-$(BENCH_STAMP): EXTRAS := client,services,model,local,mcp,dev,docker,stack,bench
+$(DEV_STAMP): EXTRAS := client,services,model,local,mcp,dev,docker,kubernetes,stack
+$(BENCH_STAMP): EXTRAS := client,services,model,local,mcp,dev,docker,kubernetes,stack,bench
 
 # The lock: two makes in one clone take turns, and the second finds the work done.
 $(RUN_STAMP) $(DEV_STAMP) $(BENCH_STAMP): pyproject.toml constraints.txt

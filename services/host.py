@@ -1,6 +1,5 @@
 """What every service's process does first and last: connect, check, tell, end."""
 
-import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -36,8 +35,7 @@ from longstride.tools.mcp.catalogue import CatalogueUnusable
 from longstride.tools.mcp.register import offered_tools
 from longstride.tools.registry import Registry
 from services.connections import Connections
-
-logger = logging.getLogger(__name__)
+from services.startup import CHECK, Startup
 
 
 class Stoppable(Protocol):
@@ -74,6 +72,11 @@ class Host:
     telemetry: Telemetry
     tools: Registry
     """The tools there are."""
+    startup: Startup
+
+    def started(self) -> None:
+        """From now on its other checks tell how it does."""
+        self.telemetry.health.withdraw(CHECK)
 
     @cached_property
     def artifacts(self) -> ArtifactStore:
@@ -121,11 +124,16 @@ def open_host(
         lease_ttl_s=connections.lease_ttl_s,
         heartbeat_s=connections.heartbeat_s,
     )
+    startup = Startup()
     telemetry = telemetry or setup(
-        service, settings or TelemetrySettings(), writer=span_writer(database_url), incarnation=backbone.incarnation
+        service,
+        settings or TelemetrySettings(),
+        writer=span_writer(database_url),
+        incarnation=backbone.incarnation,
+        checks={CHECK: startup},
     )
     backbone.relay.on_settled = publication_spans(telemetry)
-    return Host(service, connections, backbone, telemetry, tools)
+    return Host(service, connections, backbone, telemetry, tools, startup)
 
 
 def publication_spans(telemetry: Telemetry) -> Observer:
@@ -162,7 +170,7 @@ def check(host: Host) -> None:
     Raises:
         StorageError, MessagingError: the text says what is wrong, and what to do.
     """
-    patience, say = host.connections.patience_s, logger.warning
+    patience, say = host.connections.patience_s, host.startup.say
     if host.connections.migrate:
         migrate(host.connections, say)
     wait_for_database(host.backbone.database, patience, say)
@@ -183,6 +191,7 @@ def run(service: str, parts: Callable[[Host], Sequence[Part]]) -> int:
         check(host)
         runtime = ServiceRuntime(host.backbone, [*host.housekeeping(), *parts(host)])
         host.telemetry.health.register("parts", lambda: ailing(runtime))
+        host.started()
     except ValidationError as error:
         return refuse(f"settings: {explain(error)}")
     except (StorageError, MessagingError, CatalogueUnusable) as error:

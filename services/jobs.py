@@ -40,6 +40,8 @@ class Jobs:
     """Idempotent jobs."""
     close: Callable[[], object] = lambda: None
     """Undo what making this did."""
+    parts: Sequence[Part] = ()
+    """What runs beside the jobs."""
 
 
 class Child(JobRunner):
@@ -49,7 +51,7 @@ class Child(JobRunner):
         super().__init__(host.backbone, jobs.worker, jobs.plain)
         self._host = host
         self._jobs = jobs
-        self._housekeeping: Sequence[Part] = host.housekeeping()
+        self._housekeeping: Sequence[Part] = (*host.housekeeping(), *jobs.parts)
 
     def start(self) -> None:
         """Start everything."""
@@ -90,6 +92,7 @@ def run_jobs(
         check(host)
         prepare(host)
         host.backbone.close()
+        host.started()
     except ValidationError as error:
         return refuse(f"settings: {explain(error)}")
     except (StorageError, MessagingError, CatalogueUnusable) as error:

@@ -60,7 +60,7 @@ def services(host: Host, home: Path) -> list[Part]:
     """Every service under its own name. The planner's commands go straight to their workers; what must be tried again
     comes through the queues, and so does everything else."""
     planning, serving = beside(host, "planner"), beside(host, "model-worker")
-    engine, tools = model_worker.make(serving), tool_executor.make(beside(host, "tool-executor"), home / "secrets")
+    engine, tools = model_worker.make(serving), _tools(host, home)
     commands = ColocatedCommands(host.backbone.leases, QueuedCommands(host.backbone.outbox), host.tools.unsafe)
     dispatcher = planner.make(planning, commands)
     lanes = [Lane(queue, engine.worker, dispatcher.settle, engine.slots) for queue in engine.queues]
@@ -71,8 +71,14 @@ def services(host: Host, home: Path) -> list[Part]:
         *planner.consuming(planning, dispatcher),
         *model_worker.consuming(serving, engine),
         *telemetry.parts(beside(host, "telemetry")),
+        *tools.parts,
         working(host, tools, trainer.make(beside(host, "trainer"))),
     ]
+
+
+def _tools(host: Host, home: Path) -> Jobs:
+    """All of a task's calls come to this process."""
+    return tool_executor.make(beside(host, "tool-executor"), home / "secrets", keeps=True)
 
 
 def working(host: Host, tools: Jobs, updates: Jobs) -> EmbeddedJobs:
@@ -114,6 +120,7 @@ def serve(home: Path) -> int:
         runtime.end_on_signals()
         runtime.start()
         wait_ready(parts)
+        host.started()
         assert host.connections.artifacts_dir is not None
         announce(home, postgres.url, host.connections.artifacts_dir, host.backbone.incarnation)
         failed = runtime.wait()

@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 from longstride.agent import events as e
+from longstride.agent.allowance import allowance
 from longstride.agent.decision import Decision
 from longstride.agent.task import Task, evolve
 from longstride.agent.transitions import call_limits
@@ -20,6 +21,7 @@ from longstride.contracts.v1.audit_entry import (
     AuditEntry,
     TaskAcceptedEntry,
     TaskEndedEntry,
+    TaskSteeredEntry,
 )
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.egress import Traffic
@@ -76,9 +78,31 @@ def _ended(moment: Moment, event: e.Ended) -> Iterator[AuditEntry]:
         outcome=event.outcome,
         reason=event.reason,
         detail=event.detail[:1024],
+        by=event.by,
         steps=moment.task.step,
         reward=event.reward,
         last_event=moment.seq,
+    )
+
+
+def _paused(moment: Moment, event: e.PauseRequested) -> Iterator[AuditEntry]:
+    yield _steered(moment, "pause", event.by)
+
+
+def _resumed(moment: Moment, event: e.Resumed) -> Iterator[AuditEntry]:
+    yield _steered(moment, "resume", event.by)
+
+
+def _told(moment: Moment, event: e.MessageReceived) -> Iterator[AuditEntry]:
+    yield _steered(moment, "message", event.by, _digest(event.text))
+
+
+def _steered(
+    moment: Moment, what: Literal["pause", "resume", "message"], by: str, text_sha256: str | None = None
+) -> TaskSteeredEntry:
+    task = moment.task
+    return TaskSteeredEntry(
+        task_id=task.id, step=task.step, what=what, by=by, text_sha256=text_sha256, event=moment.seq
     )
 
 
@@ -123,7 +147,8 @@ def _action(moment: Moment, result: ActionResult, attempt: int | None, traffic: 
         tool=action.tool,
         arguments_sha256=arguments_hash(action),
         arguments_event=proposal.event,
-        limits=call_limits(task.submit),
+        limits=call_limits(task),
+        allowance=allowance(task.submit.limits, task.tools_spent),
         isolation=task.submit.isolation,
         egress=tuple(map(str, egress.rules)) if egress else None,
         traffic=traffic,
@@ -158,6 +183,9 @@ ENTRIES: Mapping[type, Callable[[Moment, Any], Iterator[AuditEntry]]] = {
     e.ApprovalRequested: _asked,
     e.ApprovalDecided: _decided,
     e.ActionObserved: _observed,
+    e.PauseRequested: _paused,
+    e.Resumed: _resumed,
+    e.MessageReceived: _told,
     e.Ended: _ended,
 }
 """Events that leave an entry."""

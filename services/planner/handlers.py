@@ -21,6 +21,7 @@ from longstride.messaging.handling import DeliveryInfo, Handler
 from longstride.messaging.outbox import Outbox
 from longstride.observability.names import DECIDE, STEP, TASK_ID
 from longstride.observability.spans import root, segment_root, span
+from longstride.policies.naming import unnameable
 from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.tasks import TaskHead
 from longstride.storage.unit_of_work import UnitOfWork
@@ -82,7 +83,7 @@ class Planner:
         task_id = envelope.task_id or derived_id("task", envelope.message_id)
         if (known := self._known(uow, envelope, message, task_id)) is not None:
             return self._greet_again(uow, known, envelope, delivery)
-        if why := objection(message, self._tools):
+        if why := objection(message, self._tools) or unnameable(message.policy):
             raise MessageError(f"not a task: {why}")
         rules = self._rules(uow, envelope.tenant, message.agent)
         source = self._source(uow, message)

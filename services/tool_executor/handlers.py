@@ -11,13 +11,13 @@ from longstride.observability import names
 from longstride.observability.redact import hiding
 from longstride.observability.spans import Attributes, set_attributes, span
 from longstride.sandbox.errors import ExecutionCancelled
-from longstride.tools.executor import Executor
+from longstride.tools.keeper_link import Executes
 
 
 class ToolExecutor:
     """Carries out actions. It decides nothing: what may run, where and within which limits is in the command."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executes) -> None:
         self._executor = executor
 
     def execute_action(self, envelope: Envelope, message: ExecuteAction, held: HeldLease) -> Answer | None:

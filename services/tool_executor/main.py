@@ -1,5 +1,6 @@
 """The tool-executor's composition root: ``python -m services.tool_executor.main``."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -7,26 +8,25 @@ from longstride.messaging.handling import check_handlers
 from longstride.messaging.work import Worker
 from longstride.observability.middleware import work_spans
 from longstride.sandbox import backends
-from longstride.sandbox.demand import Bounds
 from longstride.sandbox.errors import SandboxUnavailable
-from longstride.sandbox.pool import Pool
-from longstride.sandbox.secrets import DirectorySecrets
-from longstride.sandbox.workspace import Workspaces
-from longstride.tools.executor import Executor
+from longstride.tools.keeper_link import Divided
 from longstride.tools.mcp.register import preload
 from services.host import Host, refuse
 from services.jobs import Jobs, run_jobs
-from services.tool_executor.counted import Counted
 from services.tool_executor.handlers import ToolExecutor, handlers
+from services.tool_executor.keeper_main import link as keeper_link
 from services.tool_executor.settings import ToolExecutorSettings
+from services.tool_executor.workshop import open_workshop
 
 
-def make(host: Host, secrets_dir: Path | None = None) -> Jobs:
+def make(host: Host, secrets_dir: Path | None = None, *, keeps: bool = False) -> Jobs:
     """What one process of a tool-executor carries out.
 
     Args:
         host: the process.
         secrets_dir: where secrets are when the settings do not say.
+        keeps: whether all calls come to this process, so that it can keep tasks' processes running between them; else that
+            is done by a process of its own, the keeper of the service.
 
     Raises:
         SandboxUnavailable: code cannot be isolated here, so none is run.
@@ -34,18 +34,15 @@ def make(host: Host, secrets_dir: Path | None = None) -> Jobs:
     """
     settings = ToolExecutorSettings()
     preload(host.tools)
-    bounds = Bounds(settings.pool_floor, settings.pool_ceiling, settings.pool_idle_s)
-    sandbox = Pool(backends.make(settings.backend), bounds, Counted(host.telemetry.metrics))
-    live = {"max_live": settings.max_live, "max_live_bytes": settings.max_live_mb << 20}
-    workspaces = Workspaces(host.artifacts, sandbox.volumes, **live)
-    folder = settings.secrets_dir or secrets_dir
-    secrets = DirectorySecrets(folder) if folder else None
-    table = handlers(ToolExecutor(Executor(sandbox, workspaces, host.artifacts, host.tools, secrets)))
+    workshop = open_workshop(host, settings, secrets_dir, keeps=keeps)
+    forwards = settings.processes > 0 and not keeps
+    executor = Divided(workshop.executor, keeper_link(os.getppid()), host.tools.kept) if forwards else workshop.executor
+    table = handlers(ToolExecutor(executor))
     check_handlers("tool-executor", table)
     spans = work_spans(host.telemetry, "tool-executor")
     backbone = host.backbone
     worker = Worker(table, backbone.leases, backbone.database, unsafe=host.tools.unsafe, middleware=(spans,))
-    return Jobs(worker, {}, sandbox.close)
+    return Jobs(worker, {}, workshop.close, workshop.parts)
 
 
 def main() -> int:

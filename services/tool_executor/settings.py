@@ -1,9 +1,10 @@
 """How a tool-executor works."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from longstride.sandbox.backends import DEFAULT, BackendName
@@ -13,12 +14,12 @@ class ToolExecutorSettings(BaseSettings):
     """``LONGSTRIDE_TOOL_EXECUTOR_…``"""
 
     model_config = SettingsConfigDict(
-        env_prefix="LONGSTRIDE_TOOL_EXECUTOR_", use_attribute_docstrings=True, frozen=True
+        env_prefix="LONGSTRIDE_TOOL_EXECUTOR_", env_ignore_empty=True, use_attribute_docstrings=True, frozen=True
     )
 
     backend: BackendName = DEFAULT
-    """What isolates code: ``bubblewrap``, ``runc``, ``runsc``, ``docker`` or ``docker-runsc``. Those with ``runsc`` give the
-    isolation ``gvisor``."""
+    """What isolates code: ``bubblewrap``, ``runc``, ``runsc``, ``docker``, ``docker-runsc`` or ``kubernetes``. Those with
+    ``runsc`` give the isolation ``gvisor``; what ``kubernetes`` gives, its pool's RuntimeClass says (``LONGSTRIDE_KUBERNETES_…``)."""
     slots: Annotated[int, Field(gt=0, le=256)] = 2
     """Actions at a time; each has a process of its own."""
     max_live: Annotated[int, Field(gt=0)] = 16
@@ -33,6 +34,29 @@ class ToolExecutorSettings(BaseSettings):
     """Sandboxes that wait at the most, a process: as many as were in use at once of late."""
     pool_idle_s: Annotated[float, Field(gt=0)] = 60.0
     """Seconds for which a burst is remembered."""
+    processes: Annotated[int, Field(ge=0, le=1024)] = 32
+    """Processes that tasks keep running between their calls, all tasks together."""
+    processes_per_task: Annotated[int, Field(gt=0, le=64)] = 4
+    """Of one task."""
+    process_wall_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 3600.0
+    """Seconds that one of them may live."""
+    process_cpu_s: Annotated[float, Field(gt=0)] = 600.0
+    """CPU seconds of one of them."""
+
+    package_index: SecretStr | None = None
+    """``https://HOST/simple``: where ``install_packages`` gets Python packages, wherever it is; it may hold a user and a password.
+    ``None``: nowhere."""
+    package_cache_dir: Path | None = None
+    """Where this host keeps their files; ``None``: ``packages`` in the state folder."""
+    package_cache_mb: Annotated[int, Field(gt=0)] = 2048
+    """MiB that they may hold; those that nobody used for longest go first."""
+
+    @field_validator("package_index")
+    @classmethod
+    def _is_web_address(cls, index: SecretStr | None) -> SecretStr | None:
+        if index is not None and not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", index.get_secret_value()):
+            raise ValueError("must be http:// or https:// with a host and a path, e.g. https://pypi.org/simple")
+        return index
 
     @model_validator(mode="after")
     def _floor_below_ceiling(self) -> Self:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from longstride.client.embedded_stack import EmbeddedStack
+from tests.support.eventually import eventually
+from tests.support.serving import serving_lines, serving_processes
 from tests.support.terminal_folders import harbor
 
 ADD_UP = "import csv\nprint(sum(float(r['amount']) for r in csv.DictReader(open('{}'))))"
@@ -146,6 +148,26 @@ def test_a_stack_that_is_killed_is_started_again_and_its_task_ends_once(newcomer
     events = [json.loads(line) for line in shown.splitlines()]
     assert [event["type"] for event in events].count("ended") == 1
     assert [event["step"] for event in events if event["type"] == "action_observed"] == [1, 2]
+
+
+def test_a_process_lives_between_the_steps_of_its_task_and_ends_with_it(newcomer: Newcomer) -> None:
+    lines = serving_lines(port := 8417)
+    tools = [
+        word for name in ("bash", "write_file", "process_start", "process_poll", "submit") for word in ("--tool", name)
+    ]
+    serve = [
+        "run",
+        "Serve it.",
+        "--policy",
+        newcomer.script("serve", lines),
+        *tools,
+        "--check",
+        "grep -x 'once twice' seen",
+    ]
+    code, out, err = newcomer.longstride(*serve)
+    assert code == 0, out + err
+    assert "checks passed" in out
+    eventually(lambda: serving_processes(port) == [])
 
 
 @contextmanager
@@ -284,3 +306,31 @@ def test_a_home_that_is_a_file_is_a_sentence(newcomer: Newcomer, command: str) -
     assert "cannot hold an embedded stack: Not a directory" in err
     assert "Traceback" not in err
     newcomer.stack.home.unlink()
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of 64 KiB over a folder."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_full_artifact_disk_is_told_and_the_task_goes_on_once_there_is_room(newcomer: Newcomer) -> None:
+    noise = "import os; open('noise', 'wb').write(os.urandom(200_000)); print('made')"
+    lines = [{"tool": "python", "arguments": {"code": noise}}, {"tool": "submit", "arguments": {"answer": "made"}}]
+    policy = newcomer.script("noisy", lines)
+    artifacts = newcomer.stack.up(lambda _sentence: None).artifacts
+    with small_disk(artifacts), newcomer.start("run", "Make noise.", "--policy", policy, "--expect", "made") as process:
+        told = eventually(lambda: json.loads(newcomer.longstride("tasks", "--json")[1] or "[]"), 60)
+        waits = eventually(lambda: json.loads(newcomer.longstride("show", told[0]["id"], "--json")[1])["waits"], 60)
+        assert f"the artifact folder {artifacts} is full" in waits["reason"]
+        assert "waits" in newcomer.longstride("show", told[0]["id"])[1]
+        subprocess.run(["mount", "-o", "remount,size=8m", artifacts], check=True)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert "succeeded" in out
+        assert f"it waits: the artifact folder {artifacts} is full" in err.replace("\n", " ")

@@ -1,13 +1,17 @@
 """A service starts when what it needs is there, says what is missing otherwise, and ends without losing work."""
 
+import json
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from infra.native.ports import Ports
 from longstride.contracts.v1.commands import SubmitTask
 from tests.support.deployment import MODULES, ROOT, Deployment, deployed
 from tests.support.eventually import eventually
@@ -46,6 +50,39 @@ def test_what_is_missing_at_start_is_waited_for_and_then_named(
     assert result.returncode == 78
     assert said in result.stderr.splitlines()[-1]
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("service", ["planner", "tool-executor"])
+def test_a_service_that_still_waits_at_its_start_is_not_well_and_says_for_what(
+    deployment: Deployment, tmp_path: Path, service: str
+) -> None:
+    with Ports(tmp_path, ("metrics",)) as ports:
+        page = f"http://127.0.0.1:{ports.numbers['metrics']}/healthz"
+        environment = {
+            **deployment.environment,
+            "LONGSTRIDE_METRICS_PORT": str(ports.numbers["metrics"]),
+            "LONGSTRIDE_DATABASE_URL": f"postgresql://x@{NOBODY}/x",
+        }
+        process = subprocess.Popen([sys.executable, "-m", MODULES[service]], env=environment, cwd=ROOT)
+        try:
+            status, body = eventually(lambda: (said := _asked(page))[0] and said, 60)
+            assert status == 503
+            eventually(lambda: "waiting up to 60 s for PostgreSQL" in _asked(page)[1], 60)
+        finally:
+            process.kill()
+            process.wait()
+    assert set(json.loads(body)["checks"]) == {"start"}
+
+
+def _asked(page: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(page, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except urllib.error.URLError:
+        return 0, ""
 
 
 def test_a_service_that_is_told_to_end_hands_its_work_over(

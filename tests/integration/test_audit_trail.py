@@ -377,6 +377,9 @@ def test_redactions_go_with_the_command_to_whoever_stores_its_output(world: Worl
         ('{"approvals": [{"tool": "shell", "pattern": "("}]}', "is not a regular expression of RE2"),
         ('{"rates": [{"tool": "shell", "per_minute": 0}]}', "rates.0.per_minute"),
         ('{"colour": 1}', "colour"),
+        ('{"approvals": [{"tool": "shell", "path": "$.cmd"}]}', "there is no 'cmd' in $; there is command, timeout_s"),
+        ('{"approvals": [{"tool": "shell", "tool": "python"}]}', "'tool' is given twice in one object"),
+        ('{"tools": ["submit"], "tools": ["submit", "shell"]}', "'tools' is given twice in one object"),
     ],
 )
 def test_rules_that_cannot_hold_are_refused_with_a_sentence(world: World, text: str, told: str) -> None:
@@ -413,3 +416,14 @@ def test_an_action_that_a_rule_holds_back_is_sent_out_once(world: World) -> None
     with stack.database.begin() as uow:
         assert uow.attempts.last(task_id, 1, "execute") == 1
     assert statuses(stack, task_id) == [("shell", "ok"), ("submit", "ok")]
+
+
+def test_an_audit_that_was_emptied_as_a_whole_is_missed(world: World) -> None:
+    task(world.stack(SUBMIT))
+    assert world.longstride("audit", "verify")[0] == 0
+    with psycopg.connect(world.url) as connection:
+        connection.execute("DELETE FROM audit")
+        connection.execute("DELETE FROM audit_heads")
+    code, told, _ = world.longstride("audit", "verify")
+    assert code == 1
+    assert "the whole chain is gone: each ended task of the tenant (1) had its entries" in told

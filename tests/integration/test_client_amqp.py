@@ -1,5 +1,6 @@
 """The client's side of AMQP against a real RabbitMQ, with a stand-in for the planner."""
 
+import getpass
 import time
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit, urlunsplit
@@ -113,6 +114,7 @@ def test_commands_arrive_with_their_task(amqp_url: str) -> None:
         "task_1",
         "acme",
     )
+    assert request.body["by"] == getpass.getuser()
 
 
 @pytest.fixture

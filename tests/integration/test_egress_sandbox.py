@@ -1,11 +1,12 @@
 """The way out of real sandboxes: what is allowed works, nothing else does, and nothing stays behind.
 
-Needs bubblewrap alone. The servers listen on loopback, which the tests open by argument; names come from a resolver of theirs.
+Needs bubblewrap; runc where it is. The servers listen on loopback, which the tests open by argument; names come from a resolver of theirs.
 """
 
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.egress import Egress, EgressRule
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox import cgroup
+from longstride.sandbox.backends import PROGRAMS, BackendName
 from longstride.sandbox.base import Command, Execution
 from longstride.sandbox.egress.addresses import Addresses
 from longstride.sandbox.egress.gate import Gates
@@ -67,10 +69,10 @@ def port() -> Iterator[int]:
     thread.join()
 
 
-@pytest.fixture(scope="module")
-def box() -> Iterator[Arena]:
+@pytest.fixture(scope="module", params=("bubblewrap", "runc"))
+def box(request: pytest.FixtureRequest) -> Iterator[Arena]:
     world = World(addresses=Addresses([ip_network("127.0.0.0/8")]), resolve=lambda host, port: ["127.0.0.1"])
-    with arena(gates=Gates(world)) as made:
+    with arena(name=request.param, gates=Gates(world)) as made:
         yield made
 
 
@@ -241,7 +243,7 @@ def test_the_relay_takes_no_process_of_the_agents(box: Arena, port: int) -> None
 def test_an_agent_that_kills_the_relay_is_alone(box: Arena, port: int) -> None:
     code = (
         "import os, signal\nfor p in filter(str.isdigit, os.listdir('/proc')):\n"
-        "  if b'egress-relay' in open(f'/proc/{p}/cmdline', 'rb').read() and int(p) > 2: os.kill(int(p), signal.SIGKILL)\n"
+        "  if b'egress-relay' in open(f'/proc/{p}/cmdline', 'rb').read() and int(p) != os.getpid(): os.kill(int(p), signal.SIGKILL)\n"
     ) + fetch(f"http://{HOST}:{port}/5")
     end = run(box, code, way_out(port))
     assert end.status == "failed"
@@ -251,12 +253,12 @@ def test_an_agent_that_kills_the_relay_is_alone(box: Arena, port: int) -> None:
 # -- what the agent and the record are told ----------------------------------------------------------------------------
 
 
-def act(box: Arena, code: str, egress: Egress):
+def act(box: Arena, code: str, egress: Egress, limits: SandboxLimits = SMALL):
     command = ExecuteAction(
         step=1,
         action=Action(tool="python", arguments={"code": code}),
         tools=(),
-        limits=SMALL,
+        limits=limits,
         isolation="process",
         egress=egress,
     )
@@ -279,6 +281,29 @@ def test_a_rate_holds_a_download_back(box: Arena, port: int) -> None:
     assert end.usage.wall_ms >= 1500
 
 
+@pytest.mark.parametrize("upload", [False, True])
+def test_a_call_that_the_rate_made_too_slow_says_so_and_how_far_it_got(box: Arena, port: int, upload: bool) -> None:
+    size = 3_000_000
+    code = (
+        f"import urllib.request as u; u.urlopen('http://{HOST}:{port}/1', data=bytes({size}))"
+        if upload
+        else fetch(f"http://{HOST}:{port}/{size}")
+    )
+    told = act(box, code, way_out(port, kbytes_per_s=200), SMALL.model_copy(update={"wall_s": 3.0}))
+    assert told.observation is not None
+    assert (told.observation.status, told.observation.limit) == ("timeout", "egress.kbytes_per_s=200")
+    moved = r"0\.[1-9] MiB sent and 0\.0 MiB received" if upload else r"0\.0 MiB sent and 0\.[1-9] MiB received"
+    line = rf"stopped by wall_s=3, while egress\.kbytes_per_s=200 held the network back, after 3\.\d s, .*, {moved}$"
+    assert re.search(line, told.observation.text)
+
+
+def test_a_call_that_was_slow_by_itself_is_not_blamed_on_the_rate(box: Arena, port: int) -> None:
+    code = fetch(f"http://{HOST}:{port}/100000") + "\nimport time; time.sleep(60)"
+    told = act(box, code, way_out(port, kbytes_per_s=400), SMALL.model_copy(update={"wall_s": 3.0}))
+    assert told.observation is not None
+    assert (told.observation.status, told.observation.limit) == ("timeout", "wall_s=3")
+
+
 def test_every_connection_is_in_the_record_however_many(box: Arena, port: int) -> None:
     code = (
         "import socket\nfor i in range(40):\n  s = socket.create_connection(('127.0.0.1', 3128))\n"
@@ -298,7 +323,10 @@ def test_every_connection_is_in_the_record_however_many(box: Arena, port: int) -
 # -- kill -9 -----------------------------------------------------------------------------------------------------------
 
 
-def test_kill_of_the_executor_leaves_no_socket_and_no_relay(port: int) -> None:
+@pytest.mark.parametrize("backend", ["bubblewrap", "runc"])
+def test_kill_of_the_executor_leaves_no_socket_and_no_relay(port: int, backend: BackendName) -> None:
+    if shutil.which(PROGRAMS[backend]) is None:
+        pytest.skip(f"{backend} is not installed")
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         folder.chmod(0o755)
@@ -316,7 +344,7 @@ def test_kill_of_the_executor_leaves_no_socket_and_no_relay(port: int) -> None:
             "during-run",
             command.model_dump_json(),
             "0",
-            "bubblewrap",
+            backend,
         ]
         doomed = subprocess.run(
             [sys.executable, "-m", "tests.support.doomed_executor", *arguments],

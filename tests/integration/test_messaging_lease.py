@@ -20,7 +20,7 @@ from longstride.messaging.dispatch import Dispatcher
 from longstride.messaging.lease import HEARTBEAT_S, TTL_S, HeldLease, Leases
 from longstride.messaging.reaper import VANISHED_S, Reaper
 from longstride.messaging.work import Answer, Worker
-from longstride.storage.errors import StorageUnavailable
+from longstride.storage.errors import StorageFull, StorageUnavailable
 from tests.support.broker_semantics import depth
 from tests.support.eventually import eventually
 from tests.support.inbox_of import InboxOf
@@ -314,6 +314,29 @@ def test_an_outage_of_the_store_is_no_attempt(backbone: Backbone, running: ExitS
     dispatched(backbone)
     eventually(lambda: attempts(backbone) == [(1, "answered")])
     assert len(tries) == 3
+
+
+def test_what_a_task_waits_for_can_be_seen_while_it_waits(backbone: Backbone, running: ExitStack) -> None:
+    full = threading.Event()
+    full.set()
+
+    def work(_envelope: Envelope, message: Any, _held: HeldLease) -> Answer:
+        if full.is_set():
+            raise StorageFull("the artifact folder is full")
+        return Answer(answer(message))
+
+    def seen() -> str | None:
+        assert command.task_id is not None
+        with backbone.database.begin() as uow:
+            found = uow.attempts.hindrance(command.task_id)
+        return found and found.reason
+
+    start_consumer(running, backbone, GENERATE, worker(backbone, work))
+    command = dispatched(backbone)
+    eventually(lambda: seen() == "the artifact folder is full")
+    full.clear()
+    eventually(lambda: attempts(backbone) == [(1, "answered")])
+    assert seen() is None
 
 
 def test_an_unsafe_tool_is_not_run_again_after_an_outage(backbone: Backbone, running: ExitStack) -> None:

@@ -14,10 +14,11 @@ from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.check import Check
 from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.egress import Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
-from longstride.contracts.v1.limits import SandboxLimits
+from longstride.contracts.v1.limits import Allowance, SandboxLimits
 from longstride.sandbox import backends
 from longstride.sandbox.backends import BackendName
 from longstride.sandbox.base import NEVER, WORKSPACE, Cancellation, Command, Execution, SandboxBackend, Volume
@@ -26,6 +27,7 @@ from longstride.sandbox.demand import Bounds
 from longstride.sandbox.docker import LABEL, DockerSandbox
 from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.hosted import HostedBackend
+from longstride.sandbox.oci import OciSandbox
 from longstride.sandbox.pool import Pool
 from longstride.sandbox.scratch import Scratch
 from longstride.sandbox.workspace import Workspaces
@@ -93,6 +95,8 @@ class Arena:
         cancelled: Cancellation = NEVER,
         environment: Environment = Environment(),
         tools: Sequence[str] = (),
+        egress: Egress | None = None,
+        allowance: Allowance | None = None,
         **arguments: object,
     ) -> ActionExecuted:
         """One action through the executor."""
@@ -103,9 +107,11 @@ class Arena:
             workspace=workspace,
             inputs=tuple(inputs),
             limits=limits,
+            allowance=allowance,
             isolation="process",
             environment=environment,
             checks=tuple(checks),
+            egress=egress,
         )
         return self.executor.execute(command, task_id=task, session_id="session", cancelled=cancelled)
 
@@ -114,14 +120,22 @@ POOL = "pool"
 """Bubblewrap with a pool above it, in the tests that go through all backends."""
 
 
-def hosted_backend(name: BackendName, scratch: Path | None = None) -> HostedBackend:
-    """Skips as ``arena`` does."""
+def hosted_backend(name: BackendName, scratch: Path | None = None, gates: Gates | None = None) -> HostedBackend:
+    """Skips as ``arena`` does.
+
+    Args:
+        name: bubblewrap or runc where ``gates`` are given.
+        scratch: as the backend takes it.
+        gates: ways out that a test has opened.
+    """
     program = backends.PROGRAMS[name]
     if shutil.which(program) is None:
         reason = f"{program} is not installed"
         if os.environ.get("CI") and name == backends.DEFAULT:
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
+    if gates:
+        return OciSandbox("runc", scratch, gates) if name == "runc" else BubblewrapSandbox(scratch, gates)
     backend = backends.make(name, scratch)
     assert isinstance(backend, HostedBackend)
     return backend
@@ -130,11 +144,7 @@ def hosted_backend(name: BackendName, scratch: Path | None = None) -> HostedBack
 @contextmanager
 def arena(scratch: Path | None = None, name: str = backends.DEFAULT, gates: Gates | None = None) -> Iterator[Arena]:
     """Skips where its program is missing, except for bubblewrap in continuous integration, where that fails."""
-    hosted = (
-        BubblewrapSandbox(scratch, gates)
-        if gates
-        else hosted_backend(backends.DEFAULT if name == POOL else cast(BackendName, name), scratch)
-    )
+    hosted = hosted_backend(backends.DEFAULT if name == POOL else cast(BackendName, name), scratch, gates)
     backend = Pool(hosted, Bounds(floor=2, ceiling=4)) if name == POOL else hosted
     artifacts = MemoryArtifacts()
     workspaces = Workspaces(artifacts, backend.volumes)

@@ -213,6 +213,13 @@ def test_cancel_abandons_what_is_in_flight_and_is_final() -> None:
     assert play.hear(CancelTask()).last.events == []
 
 
+def test_who_cancelled_a_task_is_told_in_its_end() -> None:
+    play = Rehearsal().start().hear(CancelTask(reason="enough", by="ada"))
+    ended = play.events[-1]
+    assert (ended.detail, ended.by) == ("cancelled by ada: enough", "ada")
+    assert play.sent(TaskEnded)[0].detail == "cancelled by ada: enough"
+
+
 def test_a_queued_task_can_be_cancelled() -> None:
     assert Rehearsal().hear(CancelTask()).task.outcome == "cancelled"
 

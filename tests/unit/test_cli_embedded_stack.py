@@ -100,6 +100,20 @@ def test_a_start_that_takes_too_long_is_given_up(stack: EmbeddedStack, monkeypat
         stack.up(silent, timeout_s=0.5)
 
 
+def test_who_does_not_wait_for_a_start_is_told_that_it_goes_on(
+    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOW", "1")
+    said: list[str] = []
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        stack.up(said.append)
+    timer.join()
+    assert said[1:] == ["the stack goes on starting; `longstride down` ends it"]
+    stack.up(silent)
+
+
 def test_what_a_dead_stack_left_behind_is_ignored(stack: EmbeddedStack) -> None:
     dead = stack.up(silent)
     os.kill(dead.pid, signal.SIGKILL)

@@ -168,3 +168,39 @@ def test_doctor_says_what_is_missing_and_fails(tmp_path: Path) -> None:
     assert found["RabbitMQ"]["state"] == "missing"
     assert "LONGSTRIDE_AMQP_URL" in found["RabbitMQ"]["remedy"]
     assert found["PostgreSQL"]["state"] in ("good", "weak")
+
+
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+
+
+def redirected(*arguments: str, to: str) -> "subprocess.CompletedProcess[str]":
+    """The program, its standard output as a shell says."""
+    line = f'exec "$@" {to}'
+    command = ["sh", "-c", line, "sh", sys.executable, "-m", "longstride.client.main", *arguments]
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
+
+
+@FULL
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["tasks", "--help"], ["doctor"]])
+def test_a_full_disk_under_the_output_is_a_sentence(arguments: list[str]) -> None:
+    told = redirected(*arguments, to="> /dev/full")
+    assert told.stderr == "error: standard output cannot be written: No space left on device\n"
+    assert told.returncode == 1
+
+
+@FULL
+def test_a_full_disk_is_told_a_program_in_json() -> None:
+    told = redirected("doctor", "--json", to="> /dev/full")
+    assert json.loads(told.stderr) == {"error": "standard output cannot be written: No space left on device"}
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", ">&- <&- 2>&-"])
+def test_closed_descriptors_are_no_reason_to_fail(closed: str) -> None:
+    told = redirected("--version", to=closed)
+    assert (told.returncode, told.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"], ["--help"]])
+def test_a_reader_that_went_away_is_no_traceback(arguments: list[str]) -> None:
+    told = redirected(*arguments, to="| head -c 0")
+    assert told.stderr == ""

@@ -1,12 +1,18 @@
 """Steps as people read them, folded from events."""
 
+from collections.abc import Iterable
+
+import pytest
+from rich.text import Text
+
+from longstride.agent.events import Ended
 from longstride.client.screen.step_lines import StepLines
 from longstride.client.screen.symbols import ASCII
 from longstride.client.step_view import history
-from longstride.contracts.v1.action import Action
+from longstride.contracts.v1.action import Action, CheckResult
 from longstride.contracts.v1.commands import ApproveAction
 from longstride.contracts.v1.events import Generated
-from tests.support.rehearsal import Rehearsal
+from tests.support.rehearsal import NOON, Rehearsal
 
 
 def test_times_are_those_of_the_model_and_the_tool() -> None:
@@ -57,3 +63,32 @@ def test_a_step_that_still_thinks_is_not_called_a_bad_answer() -> None:
     assert "no reply" in line.plain
     babble = history(Rehearsal("x").start().babble().events).steps[1]
     assert "not an action" in next(iter(lines.proposed(babble))).plain
+
+
+WHY = "the check needs the program 'pytest', which is not installed on the executor's host: install it there and submit again"
+
+
+def told(lines: Iterable[Text]) -> str:
+    """What a person reads, the layout taken away."""
+    return " ".join(" ".join(line.plain.split()) for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_why_a_task_failed_is_wrapped_and_not_cut(width: int) -> None:
+    end = Ended(at=NOON, outcome="failed", reason="check_cannot_run", detail=WHY)
+    lines = list(StepLines(width, ASCII).ended(end, None))
+    assert WHY in told(lines)
+    assert max(len(line.plain) for line in lines[1:]) <= width
+
+
+def test_why_a_check_failed_is_wrapped_to_a_few_lines() -> None:
+    lines = StepLines(60, ASCII)
+    assert WHY in told(lines.check(CheckResult(name="c", passed=False, score=0, detail=WHY)))
+    endless = CheckResult(name="c", passed=False, score=0, detail=WHY * 20)
+    assert len(list(lines.check(endless))) == 4
+
+
+def test_a_word_that_fits_no_line_is_broken() -> None:
+    end = Ended(at=NOON, outcome="failed", reason="infrastructure", detail="x" * 200)
+    lines = list(StepLines(60, ASCII).ended(end, None))[1:]
+    assert "".join(line.plain.strip() for line in lines) == "x" * 200

@@ -170,9 +170,52 @@ def test_hosts_that_it_may_reach() -> None:
     )
 
 
+def test_how_much_may_go_there_and_how_fast() -> None:
+    (task,) = published("x", "--allow-host", "example.com", "--network-rate", "100", "--network-volume", "8")
+    assert task.egress is not None
+    assert (task.egress.kbytes_per_s, task.egress.max_mbytes) == (100, 8)
+
+
 @pytest.mark.parametrize(
-    "host", ["http://example.com", "*", "example.com:", "example.com:x", "example.com:0", "[::1]:443"]
+    ("host", "told"),
+    [
+        ("http://example.com", "name a host, not a URL or a network, e.g. example.com:443"),
+        ("*", "not a host: give a name in ASCII (xn--… for others) or an IPv4 address"),
+        ("*.com", "it is too wide: name two labels after the star, e.g. *.example.com"),
+        ("münchen.example", "not a host: give a name in ASCII (xn--… for others) or an IPv4 address"),
+        ("0x7f.1", "not an IPv4 address in its usual form, e.g. 93.184.215.14"),
+        ("example.com:", "'' is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
+        ("example.com:x", "'x' is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
+        ("example.com:0", "'0' is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
+        ("example.com:80,65536", "'65536' is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
+        ("e.com:" + ",".join(map(str, range(1, 18))), "17 ports are too many: 16 at the most for each host"),
+        (
+            "[::1]:443",
+            "give a name or an IPv4 address, and the ports after one colon, e.g. example.com:80,443",
+        ),
+        ("127.0.0.1:5432", "no sandbox ever reaches 127.0.0.1, which is loopback: name a public host"),
+        ("localhost", "no sandbox ever reaches localhost, which is loopback: name a public host"),
+        ("10.1.2.3", "no sandbox ever reaches 10.1.2.3, which is private: name a public host"),
+        (
+            "169.254.169.254:80",
+            "no sandbox ever reaches 169.254.169.254, which is link-local, where clouds have their metadata service: "
+            "name a public host",
+        ),
+    ],
 )
-def test_hosts_that_are_none(host: str) -> None:
-    with pytest.raises(UsageProblem):
+def test_hosts_that_are_none_and_hosts_that_nobody_reaches(host: str, told: str) -> None:
+    with pytest.raises(UsageProblem) as refused:
         published("x", "--allow-host", host)
+    assert str(refused.value) == f"--allow-host {host!r}: {told}"
+
+
+@pytest.mark.parametrize("option", ["--network-rate", "--network-volume"])
+def test_a_bound_of_no_network_is_a_mistake(option: str) -> None:
+    with pytest.raises(UsageProblem, match=f"{option} bounds nothing without --allow-host HOST"):
+        published("x", option, "5")
+
+
+def test_more_hosts_than_a_task_may_have() -> None:
+    many = [word for i in range(65) for word in ("--allow-host", f"h{i}.example.com")]
+    with pytest.raises(UsageProblem, match="--allow-host is given 65 times; a task may reach 64 hosts"):
+        published("x", *many)

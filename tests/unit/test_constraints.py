@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = ("client", "services", "model", "local", "dev", "docker", "stack", "mcp")
+EXTRAS = ("client", "services", "model", "local", "mcp", "dev", "docker", "kubernetes", "stack")
 PINS = {
     requirement.name: requirement
     for line in (ROOT / "constraints.txt").read_text().splitlines()

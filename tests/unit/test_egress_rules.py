@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from longstride.contracts.v1.egress import Egress, EgressRule
 from longstride.sandbox.egress.addresses import Addresses, closed, is_own
 from longstride.sandbox.egress.allowlist import rule_for, told
-from longstride.sandbox.egress.flow import BURST_S, FlowExhausted, TokenBucket, flow
+from longstride.sandbox.egress.flow import BURST_S, FlowExhausted, Hold, TokenBucket, flow
 
 
 @pytest.mark.parametrize(
@@ -152,6 +152,26 @@ def test_whoever_waits_as_told_is_never_faster_than_the_rate(takes: list[tuple[i
         clock.now += bucket.take(amount)
         moved += amount
         assert clock.now - 1000.0 >= (moved - 250.0) / 1000.0 - 1e-6
+
+
+def test_what_was_held_back_to_the_end_explains_a_slow_call_and_nothing_else_does() -> None:
+    clock = Clock()
+    hold = Hold(clock)
+    assert not hold.explains(10.0)
+    for _ in range(8):
+        hold.add(0.5)
+        hold.add(0.25)  # of another connection, at the same time
+        clock.now += 0.5
+    assert hold.explains(40.0)
+    assert not hold.explains(41.0), "4 s of 41 are not what made it slow"
+    clock.now += 1.5
+    assert not hold.explains(10.0), "it went on to something else"
+
+
+def test_a_slow_flow_moves_as_much_at_a_time_as_goes_at_once() -> None:
+    assert flow(kbytes_per_s=40, max_mbytes=1, clock=Clock()).chunk == 10 * 1024
+    assert flow(kbytes_per_s=1, max_mbytes=1, clock=Clock()).chunk == 256
+    assert flow(kbytes_per_s=100_000, max_mbytes=1, clock=Clock()).chunk == 65_536
 
 
 def test_a_flow_ends_at_its_cap_and_stays_ended() -> None:

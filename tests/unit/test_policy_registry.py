@@ -2,13 +2,15 @@ import json
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 
 from longstride.policies import registry as registry_module
 from longstride.policies.base import PolicyUnavailable
-from longstride.policies.registry import PolicyName, PolicyRegistry, parse_name
+from longstride.policies.naming import PolicyName, found_from, parse_name
+from longstride.policies.registry import PolicyRegistry
 from longstride.storage.errors import ArtifactMissing
 from longstride.storage.memory import MemoryArtifacts
 from longstride.training.errors import WeightsRefused
@@ -240,3 +242,19 @@ def test_a_probe_that_cannot_have_been_sampled_is_refused(registry, shelf, ids, 
     with pytest.raises(WeightsRefused, match=f"builtin@2 cannot have sampled its probe: .*{message}"):
         registry.publish(published(2, shelf, probe=probe))
     assert registry.current == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("scripted:here.json", "scripted:{folder}/here.json"),
+        ("local:here.json", "local:{folder}/here.json"),
+        ("scripted:nowhere.json", "scripted:nowhere.json"),
+        ("scripted:/etc/passwd", "scripted:/etc/passwd"),
+        ("remote:here.json", "remote:here.json"),
+        ("builtin@3", "builtin@3"),
+    ],
+)
+def test_a_relative_path_is_meant_from_where_it_was_typed(tmp_path: Path, name: str, expected: str) -> None:
+    (tmp_path / "here.json").write_text("{}")
+    assert found_from(name, tmp_path) == expected.format(folder=tmp_path)

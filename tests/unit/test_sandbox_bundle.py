@@ -66,9 +66,20 @@ def test_the_filter_is_the_one_of_bubblewrap(layout: bundle.Layout) -> None:
     assert (["socket"], raw) in conditions
 
 
-def test_a_kernel_of_its_own_needs_neither_a_filter_nor_mapped_ids(layout: bundle.Layout) -> None:
-    linux = bundle.config(layout)["linux"]
-    assert not {"seccomp", "uidMappings", "gidMappings", "cgroupsPath"} & set(linux)
+def test_a_kernel_of_its_own_needs_no_mapped_ids(layout: bundle.Layout) -> None:
+    config = bundle.config(layout)
+    assert not {"uidMappings", "gidMappings", "cgroupsPath"} & set(config["linux"])
+    assert "ro" in mounts(config)["/proc"]["options"]
+
+
+def test_a_kernel_of_its_own_refuses_the_same_calls(layout: bundle.Layout) -> None:
+    """gVisor answers EPERM to whatever has an error, and ENOSYS where Linux does so without a tracer (seccomp(2))."""
+    shared = bundle.config(layout, owner=OWNER, user_namespace=NAMESPACE)["linux"]["seccomp"]["syscalls"]
+    own = bundle.config(layout)["linux"]["seccomp"]["syscalls"]
+    assert [(rule["names"], rule.get("args")) for rule in own] == [(rule["names"], rule.get("args")) for rule in shared]
+    actions = {name: rule["action"] for rule in own if "args" not in rule for name in rule["names"]}
+    assert (actions["mount"], actions["unshare"]) == ("SCMP_ACT_ERRNO", "SCMP_ACT_ERRNO")
+    assert (actions["clone3"], actions["io_uring_setup"]) == ("SCMP_ACT_TRACE", "SCMP_ACT_TRACE")
 
 
 def test_the_root_holds_mount_points_and_links_alone(layout: bundle.Layout) -> None:
@@ -95,7 +106,7 @@ def test_command_lines() -> None:
     runsc = Runtime("runsc", "/usr/bin/runsc").command_line(state, folder, "ls-1-2")
     assert " ".join(runsc) == (
         "/usr/bin/runsc --root /s/state --ignore-cgroups --network=none --platform=ptrace --file-access-mounts=shared "
-        "run --bundle /s/run-1/bundle ls-1-2"
+        "--oci-seccomp run --bundle /s/run-1/bundle ls-1-2"
     )
 
 

@@ -55,6 +55,35 @@ def test_an_end_has_a_status_and_names_its_limit(seen: Evidence, status: str, li
     assert (execution.status, execution.limit) == (status, limit)
 
 
+@pytest.mark.parametrize(
+    ("said", "changes", "limit"),
+    [
+        (b"OSError: [Errno 27] File too large\n", {}, "disk_mb=3"),
+        (b"tar: a: Cannot write: No space left on device\n", {}, "disk_mb=3 or files=40"),
+        (b"tar: a: Cannot write: No space left on device\n", {"bounded": False}, "memory_mb=64"),
+        (b"No space left on device\n", {"exhausted": "files=40"}, "files=40"),
+        (b"File too large\n", {"refused_processes": 1}, "processes=9"),
+        (b"Permission denied\n", {}, None),
+    ],
+)
+def test_what_nothing_counts_is_read_from_the_commands_errors(
+    said: bytes, changes: dict[str, object], limit: str | None
+) -> None:
+    seen = evidence(1, **changes)
+    seen.outcome.stderr.feed(said)
+    assert judge(seen).limit == limit
+    fine = evidence(0)
+    fine.outcome.stderr.feed(said)
+    assert (judge(fine).limit, judge(fine).passed) == (None, ())
+
+
+def test_limits_that_a_command_reached_on_its_way_to_a_good_end_are_kept() -> None:
+    seen = judge(evidence(0, out_of_memory=1, refused_processes=2, exhausted="disk_mb=3"))
+    assert (seen.status, seen.limit) == ("ok", None)
+    assert seen.passed == ("memory_mb=64", "disk_mb=3", "processes=9")
+    assert judge(evidence(1, out_of_memory=1)).passed == ()
+
+
 def test_all_output_is_counted_whatever_was_kept() -> None:
     seen = evidence(0)
     seen.outcome.stdout.feed(b"x" * 1000)

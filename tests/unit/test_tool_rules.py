@@ -10,9 +10,10 @@ from longstride.agent.tool_rules import Allowed, Denied, NeedsApproval, faults, 
 from longstride.contracts.v1.action import Action, CheckResult
 from longstride.contracts.v1.commands import ApproveAction, ExecuteAction, Generate, SubmitTask
 from longstride.contracts.v1.tool_rules import RulesInForce, ToolRules
+from longstride.tools.registry import builtin_tools
 from tests.support.rehearsal import Rehearsal
 
-TOOLS = ("shell", "write_file", "submit", "recall", "delegate")
+TOOLS = ("shell", "write_file", "submit", "recall", "delegate", "edit_file")
 
 
 def rules(**fields: object) -> ToolRules:
@@ -122,6 +123,55 @@ def test_a_policy_is_shown_what_both_task_and_rules_allow(asked, allowed, shown)
 )
 def test_rules_that_cannot_hold_are_refused_with_a_sentence(fields: dict[str, object], told: str) -> None:
     assert [told in fault for fault in faults(rules(**fields), TOOLS)] == [True]
+
+
+SCHEMAS = {spec.name: spec.parameters for spec in builtin_tools().specs(TOOLS)}
+
+
+@pytest.mark.parametrize(
+    ("tool", "path", "why"),
+    [
+        ("shell", "$.comand", "there is no 'comand' in $; there is command, timeout_s"),
+        ("shell", "$..comand", "there is no 'comand' in $; there is command, timeout_s"),
+        ("shell", "$['command', 'cmd']", "there is no 'cmd' in $; there is command, timeout_s"),
+        ("shell", "$.command.text", "there is no 'text' in $['command']; it is one value"),
+        ("shell", "$.command[0]", "there is no 0 in $['command']; it is one value"),
+        ("edit_file", "$.old.x", "there is no 'x' in $['old']; it is one value"),
+        ("delegate", "$.tasks.instruction", "no 'instruction' in $['tasks']; it holds a list: give [*] or a number"),
+        ("delegate", "$.tasks[*].text", "there is no 'text' in $['tasks'][*]; there is after, instruction, name"),
+    ],
+)
+def test_a_path_that_finds_nothing_in_a_tools_arguments_is_refused(tool: str, path: str, why: str) -> None:
+    (fault,) = faults(rules(approvals=[{"tool": tool, "path": path}]), TOOLS, SCHEMAS)
+    assert fault.startswith(f"approvals.0.path: {path!r} finds nothing in the arguments of {tool}: ")
+    assert fault.endswith(why)
+
+
+@pytest.mark.parametrize(
+    ("tool", "path"),
+    [
+        ("shell", "$"),
+        ("shell", "$.*"),
+        ("shell", "$..command"),
+        ("shell", "$['command', 'timeout_s']"),
+        ("delegate", "$.tasks[0].instruction"),
+        ("delegate", "$.tasks[1:].after[*]"),
+        ("delegate", "$..name"),
+        ("submit", "$.artifacts[-1]"),
+        ("open", "$.anything.at[2].all"),
+        ("tree", "$.child.child.child.name"),
+        ("tree", "$..name"),
+    ],
+)
+def test_a_path_that_may_find_something_is_sound(tool: str, path: str) -> None:
+    tree = {"type": "object", "properties": {"child": {"$ref": "#/$defs/T"}, "name": {"type": "string"}}}
+    schemas = {
+        **SCHEMAS,
+        "open": {"type": "object"},
+        "tree": {**tree, "additionalProperties": False, "$defs": {"T": {**tree, "additionalProperties": False}}},
+    }
+    wanted = rules(approvals=[{"tool": tool, "path": path}])
+    assert list(faults(wanted, (*TOOLS, "open", "tree"), schemas)) == []
 
 
 @pytest.mark.parametrize(

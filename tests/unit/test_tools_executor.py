@@ -15,7 +15,7 @@ from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.egress import Egress, EgressRule
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
-from longstride.contracts.v1.limits import SandboxLimits
+from longstride.contracts.v1.limits import Allowance, SandboxLimits, Share
 from longstride.sandbox.base import Capabilities
 from longstride.sandbox.errors import ExecutionCancelled, SandboxFailed
 from longstride.sandbox.memory import LimitReached, MemorySandbox, Process
@@ -97,7 +97,18 @@ class World:
     ran: list[tuple[str, ...]]
 
     def do(self, tool: str, workspace: ArtifactRef | None = None, **options: object) -> ActionExecuted:
-        keys = ("tools", "inputs", "checks", "isolation", "egress", "approvals", "approved", "limits", "redactions")
+        keys = (
+            "tools",
+            "inputs",
+            "checks",
+            "isolation",
+            "egress",
+            "approvals",
+            "approved",
+            "limits",
+            "allowance",
+            "redactions",
+        )
         known = {key: options.pop(key) for key in keys if key in options}
         cancelled = options.pop("cancelled", None)
         command = ExecuteAction(
@@ -166,6 +177,42 @@ def test_runaway_output_is_told_with_its_head_and_how_far_it_got(world: World) -
     assert executed.observation.text.startswith("the head\nyyyy")
     assert executed.observation.text.endswith("and 2.0 MiB of output")
     assert "stopped by output_mb=2 after" in executed.observation.text
+
+
+def of_output(most: float, left: float, **limits: object) -> dict[str, object]:
+    return {"allowance": Allowance(output_mb=Share(most=most, left=left)), "limits": LIMITS.model_copy(update=limits)}
+
+
+def test_a_budget_of_the_task_is_told_as_such(world: World) -> None:
+    executed = world.shell("runaway y", **of_output(8, 0.25, output_mb=0.25))
+    assert executed.observation is not None
+    assert (executed.observation.status, executed.observation.limit) == ("limit", "limits.output_mb=8")
+    assert "stopped by the task's output_mb=8 (this call had the 0.25 MiB that were left) after" in seen(executed)[1]
+    assert executed.usage.output_bytes > 0.25 * (1 << 20)
+
+
+def test_a_limit_of_the_call_below_what_is_left_is_its_own(world: World) -> None:
+    executed = world.shell("runaway y", **of_output(8, 4, output_mb=2))
+    assert executed.observation is not None
+    assert executed.observation.limit == "output_mb=2"
+
+
+def test_a_timeout_that_the_agent_chose_is_not_the_tasks(world: World) -> None:
+    share = Allowance(tool_s=Share(most=9, left=3))
+    executed = world.shell("hang", timeout_s=0.1, allowance=share)
+    assert executed.observation is not None
+    assert (executed.observation.status, executed.observation.limit) == ("timeout", "wall_s=0.1")
+
+
+def test_the_commands_of_one_call_share_what_is_left(world: World) -> None:
+    print_half = "flood 60000"  # 0.6 MiB
+    checks = (CommandCheck(name="first", run=print_half), CommandCheck(name="second", run=print_half))
+    checks += (CommandCheck(name="third", run="echo hi"),)
+    executed = world.do("submit", answer="1", checks=checks, **of_output(3, 1))
+    assert [check.passed for check in executed.checks] == [True, False, False]
+    assert executed.checks[1].detail.startswith("stopped by the task's output_mb=3 (this call had the 0.")
+    assert executed.checks[2].detail.startswith("stopped by the task's output_mb=3 (this call had the 0 MiB")
+    assert [check.error for check in executed.checks] == [None, None, None]
 
 
 def test_output_that_is_no_text_hides_neither_the_errors_nor_the_ending(world: World) -> None:

@@ -21,3 +21,4 @@ def test_the_commonest_reason_gives_the_advice(dropped: Dropped, told: str) -> N
     batch_id = batch_identity("builtin", 0, ())
     batch = Batch(batch_id=batch_id, policy="builtin", base_version=0, groups=(), dropped=dropped)
     assert told in advice(batch)
+    assert "3 rollouts of groups still run" in advice(batch, running=3)

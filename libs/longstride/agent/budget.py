@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import NamedTuple
 
+from longstride.agent.allowance import TOOL_BUDGETS
 from longstride.agent.task import Task
 from longstride.contracts.v1.events import EndReason
 
@@ -29,6 +30,7 @@ def exhausted(task: Task, now: datetime) -> Exhausted | None:
             "answers in a row that are not an action",
         ),
         ("submissions_exhausted", task.submissions, limits.submissions, "submissions that did not pass"),
+        *((row.reason, row.of(task.tools_spent), row.most(limits), row.what) for row in TOOL_BUDGETS),
     )
     return next(
         (

@@ -1,5 +1,6 @@
 """Sub-tasks: a task hands parts of itself to other agents, and goes on with their answers."""
 
+from longstride.agent.allowance import parted
 from longstride.agent.decision import Decision, Send
 from longstride.agent.events import Subtask, SubtaskEnded, SubtasksDelegated, SubtaskStarted
 from longstride.agent.task import Task
@@ -62,6 +63,7 @@ def _command(task: Task, spec: Subtask) -> SubmitTask:
             "tokens": max(1, (limits.tokens - task.spent.tokens) // open_parts),
             "cost_usd": limits.cost_usd and max(1e-9, (limits.cost_usd - task.spent.cost_usd) / open_parts),
             "subtasks": (limits.subtasks - task.delegated) // open_parts,
+            **parted(limits, task.tools_spent, open_parts),
         }
     )
     shared = ("sandbox", "isolation", "environment", "egress", "track", "policy", "sampling", "tools")
@@ -113,4 +115,5 @@ def stop_subtasks(decision: Decision) -> None:
     """Cancel the parts that still run: their parent ends."""
     for part in decision.task.subtasks:
         if part.started and not part.ended:
-            decision.effect(Send(CancelTask(reason=f"its parent {decision.task.id} ended"), part.spec.task_id))
+            parent = decision.task.id
+            decision.effect(Send(CancelTask(reason="its parent ended", by=parent), part.spec.task_id))

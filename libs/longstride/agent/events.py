@@ -5,7 +5,7 @@ from datetime import datetime
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import Action, CheckResult, Observation, Usage
-from longstride.contracts.v1.commands import SubmitTask
+from longstride.contracts.v1.commands import UNKNOWN, SubmitTask
 from longstride.contracts.v1.context import Message
 from longstride.contracts.v1.egress import Traffic
 from longstride.contracts.v1.events import EndReason, Outcome
@@ -131,6 +131,8 @@ class SubtaskEnded(Contract):
     reason: EndReason
     answer: str | None = None
     usage: Usage = Usage()
+    tool_usage: Usage = Usage()
+    """Of it, what tool calls took."""
 
 
 class Nudged(Contract):
@@ -148,6 +150,7 @@ class MessageReceived(Contract):
     text: str
     sent: datetime
     """By the sender's clock: what decides the order when several wait."""
+    by: str = UNKNOWN
 
 
 class MessagesShown(Contract):
@@ -177,6 +180,7 @@ class PauseRequested(Contract):
 
     at: datetime
     sent: datetime
+    by: str = UNKNOWN
 
 
 class Parked(Contract):
@@ -190,6 +194,7 @@ class Resumed(Contract):
 
     at: datetime
     sent: datetime
+    by: str = UNKNOWN
 
 
 class Ended(Contract):
@@ -200,6 +205,8 @@ class Ended(Contract):
     reason: EndReason
     detail: str = ""
     reward: float | None = None
+    by: str | None = None
+    """Who cancelled it; ``None``: nobody did."""
 
 
 TaskEvent = (

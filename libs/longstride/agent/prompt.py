@@ -1,8 +1,10 @@
 """The agent definition: what every policy is told first. A task keeps the text it started with."""
 
+from longstride.agent.allowance import TOOL_BUDGETS
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.context import Message
 from longstride.contracts.v1.egress import Egress
+from longstride.contracts.v1.limits import Limits
 
 SECRETS = "/run/longstride/secrets"
 """Where the sandbox shows them."""
@@ -18,7 +20,7 @@ def opening(submit: SubmitTask) -> tuple[Message, ...]:
     files = "".join(f"\n- {file.path}" for file in submit.inputs)
     listing = f"\n\nFiles in the workspace:{files}" if files else ""
     listing += f"\n\nSecrets, each a file under {SECRETS}: {', '.join(submit.secrets)}" if submit.secrets else ""
-    told = submit.instruction + listing + (_network(submit.egress) if submit.egress else "")
+    told = submit.instruction + listing + (_network(submit.egress) if submit.egress else "") + _budgets(submit.limits)
     return (Message(role="system", content=SYSTEM), Message(role="user", content=told))
 
 
@@ -29,3 +31,9 @@ def _network(egress: Egress) -> str:
         "\n\nPrograms that honour HTTP_PROXY and HTTPS_PROXY (pip, curl, urllib) reach these places, and nothing else:"
         f"{places}\nA call may move {egress.max_mbytes} MiB each way."
     )
+
+
+def _budgets(limits: Limits) -> str:
+    """Known from the start, so that an agent can save; the rest it is told when it hits them."""
+    told = [f"{most:g} {budget.what}" for budget in TOOL_BUDGETS if (most := budget.most(limits)) is not None]
+    return f"\n\nAll calls together may use {', '.join(told)}; then the task is over." if told else ""

@@ -71,6 +71,9 @@ class Task:
     phase: Phase = "queued"
     step: int = 0
     spent: Usage = NOTHING
+    """By model calls and tool calls, sub-tasks' included."""
+    tools_spent: Usage = NOTHING
+    """Of it, by tool calls."""
     clock_started: datetime | None = None
     """When the clock last began to run; ``None`` while it stands."""
     clock_s: float = 0.0
@@ -193,6 +196,7 @@ def _observed(task: Task, event: e.ActionObserved) -> Task:
         phase="ready",
         action=None,
         spent=task.spent + event.usage,
+        tools_spent=task.tools_spent + event.usage,
         workspace=event.workspace or task.workspace,
         turns=(*task.turns, turn)[-MEMORY:],
         failed_step=event.step if failed else None,
@@ -243,7 +247,12 @@ def _subtask_started(task: Task, event: e.SubtaskStarted) -> Task:
 
 
 def _subtask_ended(task: Task, event: e.SubtaskEnded) -> Task:
-    return replace(task, subtasks=_with_part(task, event.task_id, ended=event), spent=task.spent + event.usage)
+    return replace(
+        task,
+        subtasks=_with_part(task, event.task_id, ended=event),
+        spent=task.spent + event.usage,
+        tools_spent=task.tools_spent + event.tool_usage,
+    )
 
 
 def _with_part(task: Task, task_id: str, **changes: Any) -> tuple[SubtaskState, ...]:

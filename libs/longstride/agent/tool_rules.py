@@ -1,14 +1,19 @@
 """Whether a call is within the rules on tools: a function of the action, the rules and how often the tool was called."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from longstride.agent.argument_paths import astray
 from longstride.agent.patterns import InvalidPattern, path, regex, values_at
 from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.tool_rules import ApprovalNeeded, RateLimit, ToolRules
 
+Schemas = Mapping[str, Mapping[str, Any]]
+"""Tool → JSON Schema of its arguments."""
+NO_SCHEMAS: Schemas = {}
 ANYTHING = ToolRules()
 """What holds where nobody has set rules."""
 
@@ -91,12 +96,13 @@ def offered(asked: tuple[str, ...] | None, rules: ToolRules) -> tuple[str, ...]:
     return tuple(name for name in asked or rules.tools if name in rules.tools) or ("submit",)
 
 
-def faults(rules: ToolRules, tools: Collection[str]) -> Iterator[str]:
+def faults(rules: ToolRules, tools: Collection[str], schemas: Schemas = NO_SCHEMAS) -> Iterator[str]:
     """Why the rules cannot hold: a sentence each.
 
     Args:
         rules: what somebody wants.
         tools: the names there are.
+        schemas: of their arguments, where they are known: a path that leads to none of them would let every call through.
     """
     if rules.tools is not None and "submit" not in rules.tools:
         yield "tools: without submit no task could ever be handed in; add it"
@@ -109,8 +115,17 @@ def faults(rules: ToolRules, tools: Collection[str]) -> Iterator[str]:
     )
     for i, need in enumerate(rules.approvals):
         yield from _pattern_faults(f"approvals.{i}", need.path, need.pattern)
+        yield from _path_faults(f"approvals.{i}.path", need, schemas)
     for i, redaction in enumerate(rules.redactions):
         yield from _pattern_faults(f"redactions.{i}", None, redaction.pattern, may_be_empty=False)
+
+
+def _path_faults(where: str, need: ApprovalNeeded, schemas: Schemas) -> Iterator[str]:
+    if need.path is None or need.tool not in schemas:
+        return
+    with suppress(InvalidPattern):  # told of already
+        if why := astray(need.path, schemas[need.tool]):
+            yield f"{where}: {need.path!r} finds nothing in the arguments of {need.tool}: {why}"
 
 
 def _pattern_faults(where: str, at: str | None, pattern: str | None, may_be_empty: bool = True) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from longstride.agent import events as e
+from longstride.agent.allowance import allowance, bounded, bounded_egress
 from longstride.agent.breaker import tripped
 from longstride.agent.budget import Exhausted, exhausted, overspent
 from longstride.agent.compaction import keep_room
@@ -113,17 +114,19 @@ def ask(decision: Decision, why: str) -> None:
 def act(decision: Decision, action: Action) -> None:
     """Execute: send the action to a sandbox, with the workspace of the last committed step."""
     task, submit = decision.task, decision.task.submit
+    left = allowance(submit.limits, task.tools_spent)
     command = c.ExecuteAction(
         step=task.step,
         action=action,
         tools=offered(submit.tools, task.rules),
         workspace=task.workspace,
         inputs=submit.inputs if _fresh(decision) else (),
-        limits=call_limits(submit),
+        limits=call_limits(task),
+        allowance=left,
         isolation=submit.isolation,
         secrets=submit.secrets,
         environment=submit.environment,
-        egress=submit.egress,
+        egress=bounded_egress(submit.egress, left),
         checks=submit.checks if action.tool == "submit" else (),
         approvals=submit.approvals,
         approved=task.approved,
@@ -132,9 +135,11 @@ def act(decision: Decision, action: Action) -> None:
     decision.effect(Dispatch("execute", command))
 
 
-def call_limits(submit: c.SubmitTask) -> SandboxLimits:
-    """What one tool call of a task may use."""
-    return submit.sandbox.model_copy(update={"wall_s": min(submit.sandbox.wall_s, submit.limits.step_timeout_s)})
+def call_limits(task: Task) -> SandboxLimits:
+    """What the next tool call of a task may use."""
+    own, limits = task.submit.sandbox, task.submit.limits
+    own = own.model_copy(update={"wall_s": min(own.wall_s, limits.step_timeout_s)})
+    return bounded(own, allowance(limits, task.tools_spent))
 
 
 def _fresh(decision: Decision) -> bool:
@@ -235,6 +240,7 @@ def on_subtask_ended(decision: Decision, message: v.TaskEnded, task_id: str) -> 
             reason=message.reason,
             answer=message.answer,
             usage=message.usage,
+            tool_usage=message.tool_usage,
         )
     )
     if spent := overspent(decision.task, decision.now):
@@ -248,7 +254,9 @@ def on_subtask_ended(decision: Decision, message: v.TaskEnded, task_id: str) -> 
 def on_cancel(decision: Decision, message: c.CancelTask) -> None:
     """End at once; whatever is in flight loses its lease."""
     if not decision.task.ended:
-        end(decision, "cancelled", "cancelled", message.reason)
+        named = message.by if message.by != c.UNKNOWN else None
+        told = f"cancelled by {named}: {message.reason}" if named else message.reason
+        end(decision, "cancelled", "cancelled", told, by=message.by)
 
 
 def on_pause(decision: Decision, message: c.PauseTask) -> None:
@@ -256,7 +264,7 @@ def on_pause(decision: Decision, message: c.PauseTask) -> None:
     task = decision.task
     if task.pausing or task.phase in ("paused", "ended") or _too_late(decision):
         return
-    decision.record(e.PauseRequested(at=decision.now, sent=decision.sent or decision.now))
+    decision.record(e.PauseRequested(at=decision.now, sent=decision.sent or decision.now, by=message.by))
 
 
 def park(decision: Decision) -> None:
@@ -270,7 +278,7 @@ def on_resume(decision: Decision, message: c.ResumeTask) -> None:
     task = decision.task
     if task.ended or _too_late(decision):
         return
-    decision.record(e.Resumed(at=decision.now, sent=decision.sent or decision.now))
+    decision.record(e.Resumed(at=decision.now, sent=decision.sent or decision.now, by=message.by))
     if task.phase == "paused":
         wake(decision)
 
@@ -294,7 +302,8 @@ def wake(decision: Decision) -> None:
 def on_message(decision: Decision, message: c.MessageTask) -> None:
     """Keep it, in order, for the next model call. A model call in flight is not disturbed."""
     if not decision.task.ended:
-        decision.record(e.MessageReceived(at=decision.now, text=message.text, sent=decision.sent or decision.now))
+        sent = decision.sent or decision.now
+        decision.record(e.MessageReceived(at=decision.now, text=message.text, sent=sent, by=message.by))
 
 
 def on_approval(decision: Decision, message: c.ApproveAction) -> None:
@@ -335,11 +344,13 @@ def give_up(decision: Decision, reason: v.EndReason, why: str) -> None:
     return end(decision, "failed", reason, why)
 
 
-def end(decision: Decision, outcome: v.Outcome, reason: v.EndReason, detail: str = "") -> None:
+def end(decision: Decision, outcome: v.Outcome, reason: v.EndReason, detail: str = "", by: str | None = None) -> None:
     """The one terminal state: nothing is left in flight, and everybody who waits is told."""
     stop_subtasks(decision)
     reward = reward_of(decision.task.submit.checks, decision.task.checks, reason).value
-    decision.record(e.Ended(at=decision.now, outcome=outcome, reason=reason, detail=detail[:8000], reward=reward))
+    decision.record(
+        e.Ended(at=decision.now, outcome=outcome, reason=reason, detail=detail[:8000], reward=reward, by=by)
+    )
     ended = task_ended(decision.task)
     decision.effect(Abandon(), SetDeadline(None), Send(ended, decision.task.id), Reply(ended))
 
@@ -355,6 +366,7 @@ def task_ended(task: Task) -> v.TaskEnded:
         answer=task.answer,
         steps=task.step,
         usage=task.spent,
+        tool_usage=task.tools_spent,
         checks=task.checks,
         reward=task.reward,
         artifacts=task.artifacts,

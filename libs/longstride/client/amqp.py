@@ -6,6 +6,7 @@ from types import TracebackType
 
 from longstride.client.broker import Broker, ConnectionLost
 from longstride.client.errors import NoAnswer, TaskRefused, Unreachable
+from longstride.client.person import signed
 from longstride.client.port import DEFAULT_TENANT
 from longstride.client.soundness import require_sound, sealed
 from longstride.contracts.envelope import Envelope, decode
@@ -71,7 +72,7 @@ class Client:
             UsageProblem: that cannot be a task's id or a tenant.
             Unroutable, BrokerRefused, Unreachable: it is on no queue.
         """
-        envelope = sealed(command, task_id=task_id, tenant=tenant)
+        envelope = sealed(signed(command), task_id=task_id, tenant=tenant)
         self._publish(envelope)
         return envelope.message_id
 

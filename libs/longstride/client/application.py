@@ -171,7 +171,12 @@ def run(arguments: list[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character is no reason to fail
     json = wants_json(arguments)
     try:
-        return application(args=arguments or ["--help"], prog_name="longstride", standalone_mode=not json) or 0
+        try:
+            return application(args=arguments or ["--help"], prog_name="longstride", standalone_mode=not json) or 0
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        return 1  # the reader has all it wanted
     except Exception as error:
         problem = problem_of(error)
         if problem is None:

@@ -83,7 +83,12 @@ class EmbeddedStack:
         child = self._spawn()
         # Reaps the child whenever it ends, so that it does not stay a zombie of this process.
         threading.Thread(target=child.wait, daemon=True).start()
-        return self._wait_ready(child, time.monotonic() + timeout_s)
+        try:
+            return self._wait_ready(child, time.monotonic() + timeout_s)
+        except KeyboardInterrupt:
+            # Others may wait for this very stack by now.
+            say("the stack goes on starting; `longstride down` ends it")
+            raise
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
         try:

@@ -14,7 +14,9 @@ def main() -> None:
         # Nothing runs yet that could be interrupted badly, and an import that is shows a traceback.
         signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(DETACHED))
     from longstride.client.application import run
+    from longstride.client.screen.standard_output import guard
 
+    guard()
     try:
         signal.signal(signal.SIGINT, before)
         code = run(sys.argv[1:])

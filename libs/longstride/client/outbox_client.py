@@ -9,6 +9,7 @@ from datetime import datetime
 
 from longstride.agent.transitions import task_ended
 from longstride.client.errors import NoAnswer, TaskRefused
+from longstride.client.person import signed
 from longstride.client.port import DEFAULT_TENANT
 from longstride.client.reader import FIRST_POLL_S, LONGEST_POLL_S, Reader
 from longstride.client.soundness import require_sound, sealed
@@ -45,7 +46,7 @@ class OutboxClient:
 
     def send(self, command: Contract, task_id: str, *, tenant: str = DEFAULT_TENANT) -> str:
         """Publish a command about a task; returns the message's id."""
-        envelope = sealed(command, task_id=task_id, tenant=tenant)
+        envelope = sealed(signed(command), task_id=task_id, tenant=tenant)
         self._publish(envelope)
         return envelope.message_id
 

@@ -2,8 +2,12 @@
 
 import getpass
 import os
+from typing import TypeVar
+
+from longstride.contracts.model import Contract
 
 MOST = 255
+C = TypeVar("C", bound=Contract)
 
 
 def name() -> str:
@@ -12,3 +16,10 @@ def name() -> str:
         return getpass.getuser()[:MOST]
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
+
+
+def signed(command: C) -> C:
+    """The command, by whoever runs this program where it does not say whose it is."""
+    if "by" not in type(command).model_fields or "by" in command.model_fields_set:
+        return command
+    return command.model_copy(update={"by": name()})

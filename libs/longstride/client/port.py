@@ -44,7 +44,7 @@ class TaskClient(Protocol):
         """Publish a task. Returns when it cannot be lost any more."""
 
     def send(self, command: Contract, task_id: str, *, tenant: str = DEFAULT_TENANT) -> str:
-        """Publish a command about a task; returns the message's id."""
+        """Publish a command about a task, by whoever runs this program if it names nobody; returns the message's id."""
 
     def close(self) -> None:
         """Let go of the connection. Tasks go on."""

@@ -1,13 +1,14 @@
 """Reading tasks from PostgreSQL: lists, histories, and what happens while one looks."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from longstride.agent.events import Ended, Submitted, TaskEvent, load
 from longstride.agent.task import Task, fold
 from longstride.client.errors import NotFound, Unreachable, UsageProblem
 from longstride.client.failures import translated
+from longstride.storage.attempts import Hindrance
 from longstride.storage.database import Database
 from longstride.storage.tasks import TaskHead
 from longstride.storage.unit_of_work import UnitOfWork
@@ -107,6 +108,7 @@ class Reader:
         """
         seen = dict.fromkeys(task_ids, 0)
         pause = FIRST_POLL_S
+        hindrances: set[str] = set()
         while seen:
             fresh = [(task_id, *pair) for task_id in tuple(seen) for pair in self._patiently(task_id, seen[task_id])]
             for task_id, seq, event in fresh:
@@ -115,8 +117,23 @@ class Reader:
                 if is_end(event):
                     del seen[task_id]
             pause = FIRST_POLL_S if fresh else min(pause * 1.5, LONGEST_POLL_S)
+            if pause == LONGEST_POLL_S:
+                self._tell_hindrances(seen, hindrances)
             if seen:
                 time.sleep(pause)
+
+    def hindrance(self, task_id: str) -> Hindrance | None:
+        """What the task's worker waits for; ``None``: nothing that is known."""
+        with self.transaction() as uow:
+            return uow.attempts.hindrance(task_id)
+
+    def _tell_hindrances(self, task_ids: Iterable[str], told: set[str]) -> None:
+        """Each reason once: nothing happens, and people wonder why."""
+        with suppress(Unreachable):
+            for found in filter(None, map(self.hindrance, task_ids)):
+                if found.reason not in told:
+                    told.add(found.reason)
+                    self._say(f"it waits: {found.reason}")
 
     def _patiently(self, task_id: str, after: int) -> list[tuple[int, TaskEvent]]:
         deadline, told = time.monotonic() + OUTAGE_S, False

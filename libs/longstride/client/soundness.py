@@ -21,11 +21,12 @@ def require_sound(task: SubmitTask) -> None:
     Raises:
         UsageProblem: it cannot be carried out; the text says why.
     """
+    from longstride.policies.naming import unnameable
     from longstride.tools.mcp.listing import SEPARATOR
     from longstride.tools.registry import builtin_tools
 
     elsewhere = [name for name in task.tools or () if SEPARATOR in name]
-    if why := objection(task, (*builtin_tools().names, *elsewhere)):
+    if why := objection(task, (*builtin_tools().names, *elsewhere)) or unnameable(task.policy):
         raise UsageProblem(f"not a task: {why}")
 
 

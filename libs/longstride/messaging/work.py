@@ -15,6 +15,7 @@ from longstride.messaging.dispatch import Note
 from longstride.messaging.lease import HeldLease, Leases
 from longstride.messaging.outage import OUTAGES, through_outages
 from longstride.storage.database import Database
+from longstride.storage.errors import DatabaseUnavailable, StorageError
 from longstride.storage.retry import retrying
 from longstride.storage.unit_of_work import UnitOfWork
 
@@ -128,7 +129,7 @@ class Worker:
             answer = self._answer(envelope, envelope.message(), held)
             if answer is not None and not held.lost.is_set():
                 what = f"the answer to {envelope.message_id}"
-                through_outages(lambda: commit(answer, held), held.lost, what)
+                through_outages(lambda: commit(answer, held), held.lost, what, partial(self._hindered, held))
         except Exception:
             logger.exception("attempt %d of %s failed: %s", envelope.attempt, envelope.type, envelope.message_id)
 
@@ -136,9 +137,19 @@ class Worker:
         handler = self._handlers[envelope.type]
         if self._unsafe(message):
             return handler(envelope, message, held)
-        return through_outages(
-            lambda: handler(envelope, message, held), held.lost, f"{envelope.type} {envelope.message_id}"
-        )
+        what = f"{envelope.type} {envelope.message_id}"
+        act = lambda: handler(envelope, message, held)  # noqa: E731
+        return through_outages(act, held.lost, what, partial(self._hindered, held))
+
+    def _hindered(self, held: HeldLease, error: StorageError) -> None:
+        """Let people see what the task waits for; they cannot while it is the database."""
+        if isinstance(error, DatabaseUnavailable):
+            return
+        try:
+            with self._database.begin(durable=False) as uow:
+                uow.attempts.hinder(held.lease, str(error))
+        except StorageError as unwritten:
+            logger.warning("what %s waits for cannot be noted: %s", held.envelope.message_id, unwritten)
 
     def _hand_over(self, settle: Settle, answer: Answer, held: HeldLease) -> None:
         try:

@@ -30,17 +30,22 @@ class Outlets:
     """Span queues, log lines, metrics and health of a process."""
 
     def __init__(
-        self, settings: TelemetrySettings, resource: Resource, writer: SpanWriter | None, redact: Redactor
+        self,
+        settings: TelemetrySettings,
+        resource: Resource,
+        writer: SpanWriter | None,
+        redact: Redactor,
+        health: Health,
     ) -> None:
         self._settings = settings
         self.span_queues = self._span_queues(writer, Scrubber(redact, capture_content=settings.capture_content))
         self._log_queue = self._log_lines(resource)
         make_line = logs.line_maker(redact, None)
         self._log_handler = logs.offer_lines(self._log_queue.offer, make_line) if self._log_queue else None
-        self.health = Health()
+        self.health = health
         registry = CollectorRegistry()
         port = settings.metrics_port
-        self.endpoint = None if port is None else Endpoint(settings.metrics_host, port, registry, self.health)
+        self.endpoint = None if port is None else Endpoint(settings.metrics_host, port, registry, health)
         url = settings.otlp_url("metrics")
         push = metric_reader(url, settings.otlp_timeout_s) if url else None
         readers = [PrometheusMetricReader(registry=registry, scope_info_enabled=False), *([push] if push else [])]

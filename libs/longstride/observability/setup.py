@@ -2,7 +2,7 @@
 
 import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 
@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from longstride.contracts.ids import incarnation as new_incarnation
 from longstride.observability import logs, names
 from longstride.observability.context import bind
-from longstride.observability.health import Health
+from longstride.observability.health import Check, Health
 from longstride.observability.metrics import Metrics
 from longstride.observability.outlets import SCOPE, Outlets
 from longstride.observability.pinned_ids import PinnedIds
@@ -35,11 +35,12 @@ def setup(
     *,
     writer: SpanWriter | None = None,
     incarnation: str | None = None,
+    checks: Mapping[str, Check] | None = None,
 ) -> "Telemetry":
     """Start telemetry for a service of the flow: logs at once; spans to ``writer`` and over OTLP; metrics and health over HTTP.
 
     Nothing here blocks or fails a step later on: queues are bounded, threads start with the first item, in the process
-    that makes it. More services in one process: ``telemetry.beside``.
+    that makes it. More services in one process: ``telemetry.beside``. ``checks`` are asked from the first moment on.
 
     Raises:
         pydantic.ValidationError: a setting in the environment is wrong.
@@ -49,7 +50,7 @@ def setup(
     redact = Redactor.of(os.environ)
     logs.configure(settings.log_level, settings.log_format, redact=redact, service=service)
     identity = incarnation or new_incarnation()
-    outlets = Outlets(settings, resource(service, identity), writer, redact)
+    outlets = Outlets(settings, resource(service, identity), writer, redact, Health(checks))
     telemetry = Telemetry(service, identity, settings, outlets)
     set_process_tracer(telemetry.tracer)
     atexit.register(telemetry.shutdown)

@@ -72,6 +72,20 @@ def span(
             raise
 
 
+@contextmanager
+def under(parent: str | None) -> Iterator[None]:
+    """Spans of this thread belong under a span of another process for the time of a ``with`` block; ``None``: as they are."""
+    context = _context_of(parent)
+    if context is None:
+        yield
+        return
+    token = otel_context.attach(context)
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
+
 def root(
     task_id: str,
     *,

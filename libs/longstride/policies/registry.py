@@ -1,20 +1,19 @@
 """From a policy's name to a policy, loaded when it is first asked for.
 
-A name is ``builtin``, ``builtin@7`` (one version), ``scripted:PATH``, ``local:PATH`` or ``remote:URL``. torch is imported when a
-name needs it, and not before.
+torch is imported when a name needs it, and not before.
 """
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from longstride.contracts.v1.events import PolicyPublished
 from longstride.policies.artifacts import Artifacts
 from longstride.policies.base import Policy, PolicyUnavailable
+from longstride.policies.naming import PolicyName, parse_name
 
 if TYPE_CHECKING:
     from longstride.policies.builtin.policy import BuiltinPolicy
@@ -25,37 +24,6 @@ BUILTIN_WEIGHTS = Path(__file__).parent / "builtin" / "weights"
 DEFAULT = "builtin"
 KEPT = 3
 """Policies, and versions of builtin beside the current one, that stay loaded."""
-FORMS = "builtin, builtin@VERSION, scripted:PATH, local:PATH or remote:URL"
-
-_NAME = re.compile(r"builtin(?:@(?P<version>\d{1,9}))?|(?P<kind>scripted|local|remote)(?::(?P<where>.+))?", re.DOTALL)
-
-
-class PolicyName(NamedTuple):
-    """A name, taken apart."""
-
-    kind: str
-    where: str | None
-    version: int | None
-
-    @property
-    def family(self) -> str:
-        """The name without its version, as manifests and token records carry it."""
-        return self.kind if self.where is None else f"{self.kind}:{self.where}"
-
-
-def parse_name(name: str) -> PolicyName:
-    """Take a policy name apart.
-
-    Raises:
-        PolicyUnavailable: it is none; the text says what a name looks like.
-    """
-    found = _NAME.fullmatch(name)
-    if found is None:
-        raise PolicyUnavailable(f"unknown policy {name[:200]!r}: a policy is {FORMS}")
-    kind, where, version = found["kind"] or "builtin", found["where"], found["version"]
-    if kind in ("scripted", "local") and not where:
-        raise PolicyUnavailable(f"{name[:200]!r} names no file: write {kind}:PATH")
-    return PolicyName(kind, where, None if version is None else int(version))
 
 
 @dataclass

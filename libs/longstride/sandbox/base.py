@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from longstride.contracts.v1.action import Usage
 from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
+from longstride.sandbox.egress.served import Sites
 from longstride.sandbox.errors import IsolationUnavailable
 
 WORKSPACE = "/workspace"
@@ -96,6 +97,10 @@ class Command:
     """Directories of the host, shown read-only under ``SUPPORT`` for this command alone: relative path → directory."""
     egress: Egress | None = None
     """What it may reach over the network; ``None``: nothing."""
+    sites: Sites = field(default_factory=dict)
+    """Hosts in ``egress`` that its proxy answers itself."""
+    network: "Sandbox | None" = None
+    """As in ``Spec``."""
 
 
 class Input(Protocol):
@@ -142,7 +147,13 @@ class Execution:
     written: int = 0
     """Bytes of both together, the dropped ones included."""
     limit: str | None = None
-    """Which limit stopped it, e.g. ``memory_mb=512``."""
+    """Which limit stopped it, e.g. ``memory_mb=512``; of the task's own budgets ``limits.cpu_s=120``."""
+    share: str | None = None
+    """Where ``limit`` is a budget of the task: what the command had of it, e.g. ``14.2 s``."""
+    deadline: str | None = None
+    """The time that ran out, e.g. ``wall_s=120``, when ``limit`` is what made it too slow."""
+    passed: tuple[str, ...] = ()
+    """Limits that it reached on the way to a good end: a child was killed for memory, say, and the command went on."""
     usage: Usage = field(default_factory=Usage)
     killed: bool = False
     """It was cancelled from outside; then ``status`` says nothing."""
@@ -162,6 +173,8 @@ class Spec:
     """As in ``Command``; given only where ``Capabilities.links`` says so."""
     folders: Mapping[str, Path] = field(default_factory=dict)
     """As in ``Command``; given only where ``Capabilities.folders`` says so."""
+    network: "Sandbox | None" = None
+    """One that lives, of the same task: both have one loopback. Given only where ``Capabilities.shares_network`` says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +206,8 @@ class Capabilities:
     """Whether a command can be given a way out through a proxy."""
     folders: bool = False
     """Whether its sandboxes can show directories of the host."""
+    shares_network: bool = False
+    """Whether a sandbox can be made in the network of another."""
 
     def require(self, isolation: Isolation) -> None:
         """Refuse a weaker boundary than the one asked for.
@@ -236,6 +251,7 @@ class Capabilities:
                 f"the folder {', '.join(map(str, spec.folders.values()))} would be shown in a sandbox, and the {self.backend} "
                 "backend shows the workspace alone: use an executor whose backend is bubblewrap, runc or runsc"
             )
+        assert spec.network is None or self.shares_network, "capabilities() says whether a network can be shared"
 
 
 class Sandbox(Protocol):
@@ -275,8 +291,16 @@ class Sandbox(Protocol):
         """
         ...
 
+    def terminate(self) -> None:
+        """Ask the command to end (SIGTERM); nothing when it has ended. A shell that waits for others is not asked, they are.
+
+        Raises:
+            SandboxFailed: nothing inside can be asked here.
+        """
+        ...
+
     def pause(self) -> None:
-        """Stop every process where it is; the wall clock stands still, too.
+        """Stop every process where it is, before this returns; the wall clock stands still, too.
 
         Raises:
             SandboxFailed: this host cannot.
@@ -339,6 +363,18 @@ class SandboxBackend(Protocol):
         ...
 
 
+def spec_of(command: Command) -> Spec:
+    """What must be known of a sandbox that is made for one command."""
+    return Spec(
+        limits=command.limits,
+        isolation=command.isolation,
+        workspace=command.workspace,
+        links=command.links,
+        folders=command.folders,
+        network=command.network,
+    )
+
+
 def run_once(
     create: Callable[[Spec], Sandbox],
     command: Command,
@@ -346,8 +382,7 @@ def run_once(
     dialogue: Dialogue | None = None,
 ) -> Execution:
     """Create, put, exec, collect, destroy."""
-    spec = Spec(command.limits, command.isolation, command.workspace, command.links, command.folders)
-    sandbox = create(spec)
+    sandbox = create(spec_of(command))
     try:
         sandbox.put(command.workspace)
         execution = sandbox.exec(command, cancelled, dialogue)

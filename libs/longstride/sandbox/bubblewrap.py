@@ -41,9 +41,11 @@ class BubblewrapSandbox(HostedBackend):
         status = os.pipe2(os.O_CLOEXEC)
         seccomp_fd = os.open(self._shared.seccomp, os.O_RDONLY | os.O_CLOEXEC)
         reading = ("--seccomp", str(seccomp_fd), "--json-status-fd", str(status[1]))
-        arguments_fd = launcher.argument_block([*launcher.NAMESPACES, *self._arguments(site), *reading])
-        launch = launcher.Launch(self._host.programs, site.group.entrances, site.owner, arguments_fd)
-        return Jailer.start(launch.command_line(), status, (seccomp_fd, arguments_fd), {MARK: self._scratch.name})
+        network = ("--share-net",) if site.network is not None else ()
+        arguments_fd = launcher.argument_block([*launcher.NAMESPACES, *network, *self._arguments(site), *reading])
+        launch = launcher.Launch(self._host.programs, site.group.entrances, site.owner, arguments_fd, site.network)
+        reads = (seccomp_fd, arguments_fd, *site.joins)
+        return Jailer.start(launch.command_line(), status, reads, {MARK: self._scratch.name})
 
     def _arguments(self, site: Site) -> list[str]:
         scratch = bounded_scratch(site.folder.path) if site.folder.mounted else plain_scratch(site.limits)

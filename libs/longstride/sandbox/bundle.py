@@ -1,5 +1,6 @@
 """A sandbox as an OCI bundle's ``config.json`` (OCI Runtime Specification 1.0.2), for runc, runsc and their like."""
 
+import errno
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -61,7 +62,12 @@ def make_root(folder: Path, shared: Shared) -> None:
 
 
 def config(
-    layout: Layout, *, cgroup: str | None = None, owner: Owner | None = None, user_namespace: Path | None = None
+    layout: Layout,
+    *,
+    cgroup: str | None = None,
+    owner: Owner | None = None,
+    user_namespace: Path | None = None,
+    own_network: bool = True,
 ) -> Config:
     """The whole file.
 
@@ -71,9 +77,10 @@ def config(
         owner: whom the code is on the host, in ``user_namespace``, with the rlimits that the runtime is started with;
             ``None``: the runtime isolates its ids itself.
         user_namespace: the one that is joined.
+        own_network: whether it gets a network namespace; else it stays in the one it is started in.
     """
     linux: Config = {
-        "namespaces": [{"type": kind} for kind in NAMESPACES],
+        "namespaces": [{"type": kind} for kind in NAMESPACES if own_network or kind != "network"],
         "maskedPaths": [f"/proc/{name}" for name in HIDDEN_PROC],
         "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"],
         "resources": {"devices": [{"allow": False, "access": "rwm"}]},
@@ -85,7 +92,7 @@ def config(
         linux["namespaces"].append({"type": "user", "path": str(user_namespace)})
         for key, ranges in (("uidMappings", uids(owner)), ("gidMappings", gids(owner))):
             linux[key] = [{"containerID": inside, "hostID": outside, "size": 1} for inside, outside in ranges]
-        linux["seccomp"] = filtered()
+    linux["seccomp"] = filtered(in_gvisor=owner is None)
     return {
         "ociVersion": VERSION,
         "hostname": "sandbox",
@@ -121,14 +128,14 @@ def gids(owner: Owner) -> list[Range]:
 
 
 def _mounts(layout: Layout, closed: Sequence[str]) -> Sequence[Config]:
-    """``closed``: an option for what only the kernel writes; gVisor then opens no device for writing, and needs no such help."""
+    """``closed``: an option for /dev, from which gVisor then opens no device for writing, and needs no such help."""
     shared = layout.shared
     return [
         bind(Path("/usr"), "/usr", READ_ONLY),
         *(bind(source, target, READ_ONLY) for source, target in unmerged()),
         bind(shared.etc, "/etc", READ_ONLY),
         *(bind(source, target, READ_ONLY) for source, target in shared.extra),
-        mount("/proc", "proc", ("nosuid", "noexec", "nodev", *closed)),
+        mount("/proc", "proc", ("nosuid", "noexec", "nodev", "ro")),
         mount("/dev", "tmpfs", ("nosuid", "strictatime", "mode=755", "size=65536k", *closed)),
         mount("/dev/pts", "devpts", ("nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620")),
         bind(layout.shm, "/dev/shm", BIND),
@@ -155,16 +162,25 @@ def bind(source: Path, target: str, options: Sequence[str]) -> Config:
     return {"destination": target, "type": "bind", "source": str(source), "options": list(options)}
 
 
-def filtered() -> Config:
-    """The system call filter as the specification writes it. Calls of an architecture that it does not name kill the caller."""
-    rules: list[Config] = [
-        {"names": list(names), "action": "SCMP_ACT_ERRNO", "errnoRet": code} for names, code in seccomp.CALLS
-    ]
+def filtered(*, in_gvisor: bool = False) -> Config:
+    """The system call filter as the specification writes it. Calls of an architecture that it does not name kill the caller.
+
+    Args:
+        in_gvisor: for the kernel of runsc, which calls no libseccomp: it knows no error but EPERM, and ENOSYS by another name.
+    """
+    rules: list[Config] = [{"names": list(names), **_refusal(code, in_gvisor)} for names, code in seccomp.CALLS]
     rules += [
-        {"names": [call], "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": list(map(_argument, conditions))}
+        {"names": [call], **_refusal(code, in_gvisor), "args": list(map(_argument, conditions))}
         for call, code, conditions in seccomp.by_argument()
     ]
     return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": _architectures(), "syscalls": rules}
+
+
+def _refusal(code: int, in_gvisor: bool) -> Config:
+    """A call that a tracer would be asked about is not there where no tracer is."""
+    if in_gvisor and code == errno.ENOSYS:
+        return {"action": "SCMP_ACT_TRACE"}
+    return {"action": "SCMP_ACT_ERRNO", "errnoRet": code}
 
 
 def _argument(condition: seccomp.Condition) -> Config:

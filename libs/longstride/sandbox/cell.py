@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.egress.inside import with_relay
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter, descendants
+from longstride.sandbox.programs import program, signalled
 from longstride.sandbox.runs import RunFolder
 from longstride.sandbox.supervisor import LocalProcess, Outcome, Outer, Supervisor, readable, reported
 from longstride.sandbox.verdict import Evidence, judge
@@ -230,7 +232,7 @@ class HostedCell:
         script = self._start(inside, listens=dialogue is not None).script()
         self._group.limit(inside.limits, self._habits.overhead)
         self._folder.fill(inside.limits, inside.files)
-        with self._gates.open(command.egress, self._folder.support, self._owner) as gate:
+        with self._gates.open(command.egress, self._folder.support, self._owner, command.sites) as gate:
             return gate.account(self._watched(command, script, cancelled, dialogue))
 
     def _watched(
@@ -271,6 +273,24 @@ class HostedCell:
         if self._bound is None:
             self._folder.detach()
 
+    def open_network(self) -> int:
+        """A descriptor of its network namespace, which stays that one whatever ends meanwhile.
+
+        Raises:
+            SandboxFailed: it has ended.
+        """
+        try:
+            return os.open(f"/proc/{self._jailer.first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SandboxFailed("the sandbox whose network is to be shared has ended") from error
+
+    def terminate(self) -> None:
+        """SIGTERM from outside, where the processes have numbers there."""
+        if self._jailer.first is None:
+            raise SandboxFailed("the processes of this sandbox have no numbers on the host")
+        for pid in program(self._jailer.first):
+            signalled(pid, self._jailer.first, signal.SIGTERM)
+
     def pause(self) -> None:
         """Freeze the group."""
         if not self._group.freeze(True):
@@ -310,6 +330,7 @@ class HostedCell:
             exhausted=self._volumes.exhausted(command.workspace, limits) or self._folder.exhausted(limits),
             cpu_s=meter.cpu_s,
             peak_memory_bytes=meter.peak_memory_bytes,
+            bounded=command.workspace.bounded,
         )
 
 

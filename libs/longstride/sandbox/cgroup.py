@@ -21,6 +21,8 @@ Controller = str
 WANTED: tuple[Controller, ...] = ("memory", "pids", "cpu")
 MEBIBYTE = 1 << 20
 CPU_PERIOD_US = 100_000
+FREEZE_S = 5.0
+"""For processes to stop; one that waits for a disk does not before that answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,9 @@ class Cgroup:
                 switch = Path(directory, file)
                 if switch.exists():
                     switch.write_text(values[frozen])
-                    return True
+                    if not frozen or _stands_still(directory):
+                        return True
+                    switch.write_text(values[False])
         return False
 
     def kill(self) -> None:
@@ -401,3 +405,13 @@ def _read(path: Path | str) -> str:
             return file.read()
     except OSError:
         return ""
+
+
+def _stands_still(directory: str) -> bool:
+    """Wait for the kernel: a process is stopped on its way out of a system call, and a write may be one."""
+    deadline = time.monotonic() + FREEZE_S
+    while time.monotonic() < deadline:
+        if "frozen 1" in _read(f"{directory}/cgroup.events") or "FROZEN" in _read(f"{directory}/freezer.state"):
+            return True
+        time.sleep(0.001)
+    return False

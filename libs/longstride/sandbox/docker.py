@@ -27,7 +27,7 @@ from longstride.sandbox.cell import Habits, Jailer
 from longstride.sandbox.cgroup import Cgroup, Group, Overhead
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
 from longstride.sandbox.hosted import HostedBackend, Site
-from longstride.sandbox.oci import ISOLATION, LOOSE, NOT_LATER, OVERHEAD, Kind
+from longstride.sandbox.oci import FILTER_FLAG, ISOLATION, LOOSE, NOT_LATER, OLD_STATX, OVERHEAD, Kind
 from longstride.sandbox.rootfs import ENVIRONMENT, HIDDEN_PROC, Shared
 from longstride.sandbox.scratch import MARK
 
@@ -41,6 +41,10 @@ FRAME = struct.Struct(">BxxxI")
 NOT_COUNTED = (
     "a process or thread that the limit refused is not told of, and a command that ends within a tenth of a second is not charged for "
     "CPU time: the engine removes what counted it"
+)
+NOT_FILTERED = (
+    f"no filter of system calls stands before gVisor's own kernel: the engine runs runsc without {FILTER_FLAG}. Add it to the "
+    "runtime's runtimeArgs in daemon.json"
 )
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 ATTACHED = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
@@ -256,7 +260,8 @@ class DockerSandbox(HostedBackend):
         """
         self._runtime = runtime
         self.name = f"docker ({runtime})"
-        self._api = _require(runtime)
+        self._api, registered = _require(runtime)
+        self._filters = runtime == "runc" or FILTER_FLAG in (registered.get("runtimeArgs") or ())
         super().__init__(scratch, hierarchies=(), privileged=True, habits=Habits(grouped=True))
 
     def reap(self) -> list[str]:
@@ -273,10 +278,8 @@ class DockerSandbox(HostedBackend):
     def _set_up(self) -> None:
         self._remove_orphans()
         self._image = _empty_image(self._api, self._shared)
-        self._options = [
-            "no-new-privileges:true",
-            *([f"seccomp={json.dumps(bundle.filtered())}"] if self._runtime == "runc" else ()),
-        ]
+        rules = bundle.filtered(in_gvisor=self._runtime == "runsc")
+        self._options = ["no-new-privileges:true", f"seccomp={json.dumps(rules)}"]
 
     def _remove_orphans(self) -> None:
         import docker.errors
@@ -348,13 +351,18 @@ class DockerSandbox(HostedBackend):
         return {**bounds, "MaskedPaths": [*hidden, "/sys"], "ReadonlyPaths": ["/proc"], "Ulimits": limited}
 
     def _describe(self) -> Capabilities:
-        enforced = [
-            "namespaces and a system call filter" if self._runtime == "runc" else "a kernel in user space (gVisor)"
-        ]
+        enforced = ["namespaces" if self._runtime == "runc" else "a kernel in user space (gVisor)"]
+        enforced[0] += " and a system call filter" if self._filters else ""
         enforced += ["no network", "wall clock, output size, open files, no core dumps"]
         enforced += ["memory, pids and cpu of the whole sandbox (engine)", "host ids of its own for each workspace"]
-        missing = (NOT_COUNTED, NOT_LATER, *((LOOSE,) if self._runtime == "runsc" else ()))
-        return Capabilities(self.name, ISOLATION[self._runtime], tuple(enforced), missing, fixed_limits=True)
+        missing = [NOT_COUNTED, NOT_LATER]
+        if self._runtime == "runsc":
+            missing += [
+                LOOSE,
+                *(() if self._answers_stat else (OLD_STATX,)),
+                *(() if self._filters else (NOT_FILTERED,)),
+            ]
+        return Capabilities(self.name, ISOLATION[self._runtime], tuple(enforced), tuple(missing), fixed_limits=True)
 
     def _advice(self, said: str) -> str:
         return "Run `docker info` to see what the engine gives."
@@ -367,7 +375,8 @@ def _connect(version: str = "auto") -> Api:
     return docker.APIClient(**docker.utils.kwargs_from_env(), version=version, timeout=60)
 
 
-def _require(runtime: Kind) -> Api:
+def _require(runtime: Kind) -> tuple[Api, dict[str, Any]]:
+    """A connection, and how the engine has the runtime registered."""
     if importlib.util.find_spec("docker") is None:
         raise SandboxUnavailable("the docker backend needs Docker's SDK: pip install 'longstride[docker]'")
     if os.geteuid() != 0:
@@ -393,7 +402,7 @@ def _require(runtime: Kind) -> Api:
         raise SandboxUnavailable(
             f"the Docker engine knows no runtime {runtime!r}, only {', '.join(sorted(known))}: register it in daemon.json"
         )
-    return api
+    return api, known[runtime]
 
 
 def _empty_image(api: Api, shared: Shared) -> str:

@@ -72,6 +72,25 @@ class WorkspaceFiles:
             _write_all(descriptor, data)
             return os.fstat(descriptor).st_size
 
+    def remove(self, path: str) -> None:
+        """Remove a file, or a link itself; nothing when it is not there.
+
+        Raises:
+            FileRefused: outside, or a directory.
+        """
+        inside = PurePosixPath(relative(path))
+        try:
+            with _Opened(self._volume, str(inside.parent), os.O_RDONLY | os.O_DIRECTORY) as folder:
+                os.unlink(inside.name, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in REASONS:
+                raise
+            if not isinstance(error, FileNotFoundError):
+                raise FileRefused(f"{path}: {REASONS[error.errno]}") from error
+        except FileRefused as refused:
+            if not isinstance(refused.__cause__, FileNotFoundError):
+                raise
+
     def _make_parents(self, path: str) -> None:
         for parent in reversed(PurePosixPath(path).parents[:-1]):
             with _Opened(self._volume, str(parent.parent), os.O_RDONLY | os.O_DIRECTORY) as folder:

@@ -32,6 +32,10 @@ NO_POOL = (
     "no sandbox is made before it is asked for, and a call waits some ten milliseconds for it: a workspace cannot be attached to "
     "a sandbox that is there already. Run the executor as root on Linux 6.3 or newer (ID-mapped mounts of tmpfs)."
 )
+NO_SHARING = (
+    "a task's calls do not reach the ports of the processes that it keeps running: run the executor as root, with util-linux's "
+    "nsenter."
+)
 NO_IDS = "sandboxes share this user's ids, and so the kernel's limits per user: run the executor as root to give each its own."
 
 
@@ -47,6 +51,11 @@ class Host:
     def grouped(self) -> bool:
         """Whether control groups hold memory and processes."""
         return {"memory", "pids"} <= cgroup.given(self.hierarchies)
+
+
+def find_nsenter() -> str | None:
+    """util-linux's."""
+    return shutil.which("nsenter", path="/usr/bin:/bin")
 
 
 def find_host() -> Host:
@@ -66,7 +75,8 @@ def find_host() -> Host:
     setpriv = shutil.which("setpriv")
     if privileged and setpriv is None:
         raise SandboxUnavailable("setpriv is not installed, and bwrap never starts as root: install util-linux")
-    programs = Programs(bwrap, setpriv if privileged else None, shutil.which("prlimit", path="/usr/bin:/bin"))
+    prlimit = shutil.which("prlimit", path="/usr/bin:/bin")
+    programs = Programs(bwrap, setpriv if privileged else None, prlimit, nsenter=find_nsenter() if privileged else None)
     return Host(programs, cgroup.discover(), privileged)
 
 
@@ -82,6 +92,8 @@ def describe(host: Host, *, quota: bool, separate_ids: bool, prewarm: bool) -> C
     (enforced if quota else missing).append("bytes and inodes of the workspace (tmpfs)" if quota else NO_QUOTA)
     (enforced if separate_ids else missing).append("host ids of its own for each sandbox" if separate_ids else NO_IDS)
     (enforced if prewarm else missing).append("sandboxes that wait in a pool" if prewarm else NO_POOL)
+    if host.programs.nsenter is None:
+        missing.append(NO_SHARING)
     return Capabilities(
         "bubblewrap",
         frozenset({"process"}),
@@ -91,4 +103,5 @@ def describe(host: Host, *, quota: bool, separate_ids: bool, prewarm: bool) -> C
         links=True,
         egress=True,
         folders=True,
+        shares_network=host.programs.nsenter is not None,
     )

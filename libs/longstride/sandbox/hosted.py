@@ -42,6 +42,8 @@ CLOSED = 0o700
 CANNOT_ATTACH = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 """A kernel's word for not knowing mounts with ids of their own, or not letting this process make them."""
 TRIAL_LIMITS = SandboxLimits(wall_s=20, cpu_s=10, memory_mb=64, disk_mb=1, files=16)
+TRIAL = "stat . >/dev/null 2>&1 && exit 7; exit 8"
+"""The second code: it runs, and its kernel does not answer as this host's programs ask."""
 INSIDE = Owner(UID, GID)
 
 
@@ -59,6 +61,13 @@ class Site:
     links: Mapping[str, str]
     folders: Mapping[str, Path] = field(default_factory=dict)
     """Where a directory is shown → a place on the host from which the sandbox's ids can bind it."""
+    network: int | None = None
+    """A descriptor of the network namespace that it is made in, closed once it has started; ``None``: one of its own."""
+
+    @property
+    def joins(self) -> tuple[int, ...]:
+        """As descriptors to pass on."""
+        return () if self.network is None else (self.network,)
 
 
 class HostedBackend(ABC):
@@ -100,15 +109,14 @@ class HostedBackend(ABC):
         self._warden = Warden(root)
         self._ids = Identities()
         try:
-            self._prewarm = False
+            self._prewarm = self._answers_stat = False
             self._volumes, self._bounded = self._make_volumes()
             self._shared = self._prepare()
             self._set_up()
             self._capabilities = self._describe()
-            if self._bounded and self.own_ids and self._try_with_ids_of_inside():
-                self._capabilities = self._describe()
-            else:
+            if not (self._bounded and self.own_ids and self._try_with_ids_of_inside()):
                 self._try_once()
+            self._capabilities = self._describe()
         except BaseException:
             self.close()
             raise
@@ -132,9 +140,9 @@ class HostedBackend(ABC):
             mounted, limits = self._bounded, spec.limits
             folder = stack.enter_context(run_folder(self._scratch, mounted=mounted, owner=owner, limits=limits))
             group = stack.enter_context(self._group())
-            workspace = bound.path if bound else folder.workspace
+            place, network = bound.path if bound else folder.workspace, self._network(spec)
             folders = folder.show(spec.folders)
-            site = Site(owner, folder, group, workspace, limits, spec.links, folders)
+            site = Site(owner, folder, group, place, limits, spec.links, folders, network)
             jailer = self._launch(site)
             stack.callback(jailer.end, group)
             jailer.wait_until_ready()
@@ -170,6 +178,12 @@ class HostedBackend(ABC):
     @abstractmethod
     def _advice(self, said: str) -> str:
         """What to do about an error at the first trial."""
+
+    def _network(self, spec: Spec) -> int | None:
+        if spec.network is None:
+            return None
+        assert isinstance(spec.network, HostedCell), "a backend is given its own sandboxes"
+        return spec.network.open_network()
 
     def _new_group(self) -> Group:
         return self._scratch.cgroup()
@@ -242,10 +256,11 @@ class HostedBackend(ABC):
         """One real sandbox, so that a host that cannot make them is known at start."""
         volume = self._volumes.create(TRIAL_LIMITS)
         try:
-            execution = self.run(Command(("sh", "-c", "exit 7"), volume, TRIAL_LIMITS))
+            execution = self.run(Command(("sh", "-c", TRIAL), volume, TRIAL_LIMITS))
         except SandboxFailed as error:
             raise SandboxUnavailable(f"{self.name} does not work here: {error}. {self._advice(str(error))}") from error
         finally:
             self._volumes.destroy(volume)
-        if execution.exit_code != 7:
+        if execution.exit_code not in (7, 8):
             raise SandboxUnavailable(f"{self.name} does not work here: a trial ended as {execution}")
+        self._answers_stat = execution.exit_code == 7

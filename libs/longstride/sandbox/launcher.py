@@ -48,6 +48,8 @@ class Programs:
     """``None``: this process has no privileges to drop."""
     prlimit: str | None
     sh: str = "/bin/sh"
+    nsenter: str | None = None
+    """``None``: no sandbox shares another's network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,14 @@ class Launch:
     entrances: Sequence[str]
     owner: Owner | None
     argument_fd: int
+    network_fd: int | None = None
+    """A network namespace to start in; ``None``: the host's, which is left at once."""
 
     def command_line(self) -> list[str]:
         """bwrap's own arguments come through a descriptor: its command line can be read inside, as pid 1's."""
         inner = [self.programs.bwrap, "--args", str(self.argument_fd), "--", INIT]
         start = [self.programs.sh, "-c", SCRIPT, "sh", *self.entrances, "--", *rlimits(OF_EVERY_COMMAND), "--"]
-        return [*start, *self._drop(), *inner]
+        return [*start, *joining(self.programs.nsenter, self.network_fd), *self._drop(), *inner]
 
     def _drop(self) -> list[str]:
         if not self.owner:
@@ -71,6 +75,14 @@ class Launch:
         assert self.programs.setpriv, "root never starts bwrap as root"
         ids = ["--reuid", str(self.owner.uid), "--regid", str(self.owner.gid), "--clear-groups"]
         return [self.programs.setpriv, *ids, "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
+
+
+def joining(nsenter: str | None, network_fd: int | None) -> list[str]:
+    """What a command line is preceded by to start in a network namespace. It takes the host's root."""
+    if network_fd is None:
+        return []
+    assert nsenter, "Capabilities.shares_network says so"
+    return [nsenter, f"--net=/proc/self/fd/{network_fd}", "--"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ For tests of what lies above the port. It isolates nothing, so it runs nothing b
 """
 
 import io
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -32,6 +33,8 @@ from longstride.sandbox.capture import Capture
 from longstride.sandbox.clock import RunningClock
 from longstride.sandbox.dialogue import OpenInput
 from longstride.sandbox.egress.allowlist import judged
+from longstride.sandbox.egress.served import PORT as SITE_PORT
+from longstride.sandbox.egress.served import Sites, Unserved
 from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.volumes import DirectoryVolumes
 
@@ -41,6 +44,10 @@ PATIENCE_S = 0.005
 
 class LimitReached(Exception):
     """A program uses more than a limit allows: ``LimitReached("memory_mb")``."""
+
+
+class AskedToEnd(Exception):
+    """SIGTERM; a program that does not handle it dies of it."""
 
 
 class _Stopped(Exception):
@@ -90,9 +97,13 @@ class Process:
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
     folders: Mapping[str, Path] = field(default_factory=dict)
     egress: Egress | None = None
+    sites: Sites = field(default_factory=dict)
     connections: list[Connection] = field(default_factory=list)
     stdin: "Told" = field(default_factory=lambda: Told())
     heard: Callable[[Stream, bytes], None] = lambda _stream, _data: None
+    network: dict[int, str] = field(default_factory=dict)
+    """What is served at which port: the twin of a loopback."""
+    _asked_to_end: threading.Event = field(default_factory=threading.Event)
     _cancelled: Cancellation = NEVER
     _clock: RunningClock = field(default_factory=RunningClock)
 
@@ -129,6 +140,9 @@ class Process:
             raise _Stopped
         if self.written > self.limits.output_mb * MEBIBYTE:
             raise LimitReached("output_mb")
+        if self._asked_to_end.is_set():
+            self._asked_to_end.clear()
+            raise AskedToEnd
 
     def connect(self, host: str, port: int) -> bool:
         """Ask for a connection, as through a proxy that reaches nothing; whether the rules allow it."""
@@ -136,6 +150,22 @@ class Process:
             return False
         self.connections.append(judged(self.egress, host, port))
         return self.connections[-1].verdict == "allowed"
+
+    def get(self, host: str, path: str) -> bytes | None:
+        """Ask a host that the proxy answers itself; ``None`` when there is no answer, and the record says why."""
+        site = self.sites.get(host)
+        if not self.connect(host, SITE_PORT) or site is None:
+            return None
+        try:
+            answer = site.answer(path, self._cancelled)
+        except Unserved as error:
+            told = {"verdict": "failed", "why": str(error)}
+            self.connections[-1] = self.connections[-1].model_copy(update=told)
+            return None
+        with answer.body as body:
+            data = body.read()
+        self.connections[-1] = self.connections[-1].model_copy(update={"why": answer.told, "received": len(data)})
+        return data
 
     @property
     def ran_s(self) -> float:
@@ -155,18 +185,22 @@ Program = Callable[[Process], int]
 class MemoryCell:
     """Runs one program."""
 
-    def __init__(self, programs: Mapping[str, Program], volumes: Volumes, bound: Volume | None) -> None:
+    def __init__(
+        self, programs: Mapping[str, Program], volumes: Volumes, bound: Volume | None, network: dict[int, str]
+    ) -> None:
         self._programs = programs
         self._volumes = volumes
         self._workspace = bound
-        self._used = False
+        self._used = self._over = False
         self._clock = RunningClock()
+        self._asked_to_end = threading.Event()
+        self.network = network
         self.destroyed = False
 
     @property
     def alive(self) -> bool:
         """Whether it can still run something, or does."""
-        return not self.destroyed and not self._used
+        return not self.destroyed and not self._over
 
     def put(self, workspace: Volume) -> None:
         """Remember it."""
@@ -177,7 +211,7 @@ class MemoryCell:
     def exec(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Call the program; its end is judged like a real one's."""
         assert self._workspace == command.workspace, "put comes before exec"
-        if not self.alive:
+        if self.destroyed or self._used:
             raise SandboxFailed("the sandbox broke while it waited for its command")
         self._used = True
         program = self._programs.get(command.argv[0])
@@ -192,7 +226,10 @@ class MemoryCell:
             command.links,
             folders=command.folders,
             egress=command.egress,
+            sites=command.sites,
             heard=dialogue.heard if dialogue else lambda _stream, _data: None,
+            network=self.network,
+            _asked_to_end=self._asked_to_end,
             _cancelled=cancelled,
             _clock=self._clock,
         )
@@ -201,8 +238,12 @@ class MemoryCell:
             dialogue.opened(stdin)
         else:
             stdin.hang_up()
-        status, exit_code, limit = self._call(program, process, command)
-        stdin.hang_up()
+        try:
+            status, exit_code, limit = self._call(program, process, command)
+        finally:
+            self._over = True
+            stdin.hang_up()
+        full = self._volumes.exhausted(command.workspace, command.limits) if status == "ok" else None
         return Execution(
             status=status,
             exit_code=exit_code,
@@ -211,12 +252,17 @@ class MemoryCell:
             limit=limit,
             written=process.written,
             usage=Usage(wall_ms=process.ran_s * 1e3),
+            passed=(full,) if full else (),
             killed=cancelled.is_set(),
             connections=tuple(process.connections),
         )
 
     def collect(self, workspace: Volume) -> None:
         """The program worked on the volume itself."""
+
+    def terminate(self) -> None:
+        """The program learns of it at its next look."""
+        self._asked_to_end.set()
 
     def pause(self) -> None:
         """The program stops at its next look."""
@@ -243,12 +289,14 @@ class MemoryCell:
         except _Stopped:
             late = not process._cancelled.is_set()
             return ("timeout", None, f"wall_s={command.limits.wall_s:g}") if late else ("failed", None, None)
+        except AskedToEnd:
+            return "failed", 128 + signal.SIGTERM, None
         except LimitReached as reached:
             killed_with_the_sandbox = str(reached) in ("output_mb", "cpu_s")
             return (
                 "limit",
                 None if killed_with_the_sandbox else 137,
-                f"{reached}={getattr(command.limits, str(reached))}",
+                f"{reached}={getattr(command.limits, str(reached)):g}",
             )
         if code == 0:
             return "ok", 0, None
@@ -287,15 +335,16 @@ class MemorySandbox:
     def capabilities(self) -> Capabilities:
         """Nothing is enforced."""
         missing = ("nothing is isolated: this backend is for tests",)
-        return Capabilities(
-            "memory", self._isolation, (), missing, prewarm=self._prewarm, links=True, egress=True, folders=True
-        )
+        given = {"links": True, "egress": True, "folders": True, "shares_network": True}
+        return Capabilities("memory", self._isolation, (), missing, prewarm=self._prewarm, **given)
 
     def create(self, spec: Spec) -> MemoryCell:
         """Nothing but the object."""
         self.capabilities().admit(spec)
         assert self._prewarm or spec.workspace, "capabilities() says that a sandbox is made for its workspace here"
-        return MemoryCell(self._programs, self._volumes, None if self._prewarm else spec.workspace)
+        assert spec.network is None or isinstance(spec.network, MemoryCell), "a backend is given its own sandboxes"
+        network = spec.network.network if spec.network else {}
+        return MemoryCell(self._programs, self._volumes, None if self._prewarm else spec.workspace, network)
 
     def run(self, command: Command, cancelled: Cancellation = NEVER, dialogue: Dialogue | None = None) -> Execution:
         """Create, call, destroy."""

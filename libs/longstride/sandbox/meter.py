@@ -76,8 +76,13 @@ def descendants(pid: int) -> list[int]:
     found, waiting = [], [pid]
     while waiting:
         found.append(waiting.pop())
-        waiting += map(int, _read(f"{found[-1]}/task/{found[-1]}/children").split())
+        waiting += children(found[-1])
     return found
+
+
+def children(pid: int) -> list[int]:
+    """Those of a process's first thread."""
+    return list(map(int, _read(f"{pid}/task/{pid}/children").split()))
 
 
 def _cpu_ticks(pid: int) -> int:

@@ -15,8 +15,9 @@ from longstride.sandbox import bundle, cgroup, launcher
 from longstride.sandbox.base import Capabilities, Owner, Volume
 from longstride.sandbox.cell import START_S, Habits, Jailer
 from longstride.sandbox.cgroup import Group, Overhead
+from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
-from longstride.sandbox.host import INSTEAD, NO_GROUPS, NO_POOL
+from longstride.sandbox.host import INSTEAD, NO_GROUPS, NO_POOL, find_nsenter
 from longstride.sandbox.hosted import INSIDE, HostedBackend, Site
 from longstride.sandbox.scratch import MARK
 from longstride.sandbox.user_namespace import UserNamespace
@@ -37,6 +38,12 @@ LOOSE = (
     f"gVisor's own kernel counts in the sandbox's group: up to {OVERHEAD['runsc'].processes} processes and "
     f"{OVERHEAD['runsc'].memory_mb} MiB above the limits are let through, and a command that passes them ends its whole sandbox"
 )
+OLD_STATX = (
+    "`ls -l` and `stat` of this host fail inside: this runsc is too old for how they ask for a file's status (statx with "
+    "AT_NO_AUTOMOUNT). Install a newer one: gvisor.dev/docs/user_guide/install"
+)
+FILTER_FLAG = "--oci-seccomp"
+"""Without it runsc leaves the bundle's filter of system calls out."""
 
 NOT_LATER = (
     "no sandbox waits in a pool, and a call waits for its making: what the host mounts later does not appear inside"
@@ -58,6 +65,7 @@ class Runtime:
             pid_file = str(bundle_folder / "pid")
             return [self.program, "--root", str(state), "run", "--keep", *where, "--pid-file", pid_file, name]
         settings = ["--ignore-cgroups", "--network=none", "--platform=ptrace", "--file-access-mounts=shared"]
+        settings.append(FILTER_FLAG)
         return [self.program, "--root", str(state), *settings, "run", *where, name]
 
 
@@ -106,21 +114,27 @@ class RuntimeJailer(Jailer):
 class OciSandbox(HostedBackend):
     """Runs commands in OCI containers of their own."""
 
-    def __init__(self, kind: Kind = "runc", scratch: Path | None = None) -> None:
+    def __init__(self, kind: Kind = "runc", scratch: Path | None = None, gates: Gates | None = None) -> None:
         """
         Args:
             kind: which runtime; ``runsc`` for the isolation ``gvisor``.
             scratch: a folder for mounts and short-lived files, which processes may share; ``None``: the system's place.
+            gates: ways out, which runc's sandboxes may be given; ``None``: to public addresses alone.
 
         Raises:
             SandboxUnavailable: code cannot be isolated here; the text says what is missing and how to get it.
         """
         self._runtime = find_runtime(kind)
         self.name, self.attaches = kind, kind == "runc"
+        self._nsenter = find_nsenter() if kind == "runc" else None
         hierarchies = cgroup.mounted() if kind == "runc" else cgroup.discover()
         grouped = {"memory", "pids"} <= cgroup.given(hierarchies)
         super().__init__(
-            scratch, hierarchies=hierarchies, privileged=True, habits=Habits(grouped, overhead=OVERHEAD[kind])
+            scratch,
+            hierarchies=hierarchies,
+            privileged=True,
+            habits=Habits(grouped, overhead=OVERHEAD[kind]),
+            gates=gates,
         )
 
     def _set_up(self) -> None:
@@ -142,7 +156,7 @@ class OciSandbox(HostedBackend):
             jailer = RuntimeJailer.start(
                 self._command_line(site, folder),
                 os.pipe2(os.O_CLOEXEC),
-                (),
+                site.joins,
                 {**self._mark, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
             )
         except BaseException:
@@ -176,29 +190,46 @@ class OciSandbox(HostedBackend):
         )
         if namespace is None:
             return bundle.config(layout)
-        return bundle.config(layout, cgroup=f"/{site.group.name}", owner=site.owner, user_namespace=namespace.path)
+        return bundle.config(
+            layout,
+            cgroup=f"/{site.group.name}",
+            owner=site.owner,
+            user_namespace=namespace.path,
+            own_network=site.network is None,
+        )
 
     def _command_line(self, site: Site, folder: Path) -> list[str]:
         """runc puts the container into its group itself; all that gVisor is made of is started in it."""
         entrances = () if self._runtime.kind == "runc" else site.group.entrances
         flags = launcher.rlimits(launcher.OF_EVERY_COMMAND) if self._runtime.kind == "runc" else ()
         line = self._runtime.command_line(self._state, folder, site.group.name)
+        line = [*launcher.joining(self._nsenter, site.network), *line]
         return ["/bin/sh", "-c", launcher.SCRIPT, "sh", *entrances, "--", *flags, "--", *line]
 
     def _describe(self) -> Capabilities:
         kind, have = self._runtime.kind, cgroup.given(self._scratch.hierarchies)
-        boundary = "namespaces and a system call filter" if kind == "runc" else "a kernel in user space (gVisor)"
+        boundary = "namespaces" if kind == "runc" else "a kernel in user space (gVisor)"
+        boundary += " and a system call filter"
         enforced = [boundary, "no network", "wall clock, output size, open files, no core dumps"]
         enforced += [f"{name} of the whole sandbox (cgroup)" for name in ("memory", "pids", "cpu") if name in have]
         missing = [
             NO_GROUPS.format(what=name, instead=INSTEAD[name]) for name in ("memory", "pids", "cpu") if name not in have
         ]
         if kind == "runsc":
-            missing.append(LOOSE)
+            missing += [LOOSE, *(() if self._answers_stat else (OLD_STATX,))]
         why_not = NO_POOL if self.attaches else NOT_LATER
         (enforced if self._prewarm else missing).append("sandboxes that wait in a pool" if self._prewarm else why_not)
+        # gVisor's kernel opens no socket of the host, the gate's included, unless it is told to open them all.
+        way_out = kind == "runc"
         return Capabilities(
-            f"oci ({kind})", ISOLATION[kind], tuple(enforced), tuple(missing), self._prewarm, folders=True
+            f"oci ({kind})",
+            ISOLATION[kind],
+            tuple(enforced),
+            tuple(missing),
+            self._prewarm,
+            egress=way_out,
+            folders=True,
+            shares_network=self._nsenter is not None,
         )
 
     def _advice(self, said: str) -> str:

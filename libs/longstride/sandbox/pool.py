@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from longstride.contracts.v1.limits import SandboxLimits
@@ -130,6 +130,8 @@ class Pool:
     def create(self, spec: Spec) -> "PooledSandbox":
         """One that waits, else a new one; in either case the pool makes another for the next call."""
         self._capabilities.admit(spec)
+        if isinstance(spec.network, PooledSandbox):
+            spec = replace(spec, network=spec.network.inner)
         started = time.monotonic()
         shelf, sandbox = self._take(spec)
         try:
@@ -168,8 +170,8 @@ class Pool:
             shelf.demand.took()
             while shelf.ready and not shelf.ready[0].alive:
                 dead.append(shelf.ready.popleft())
-            # Nobody knew of the links and folders when the ones that wait were made.
-            plain = not (spec.links or spec.folders)
+            # Nobody knew of the links and folders, or of a network to share, when the ones that wait were made.
+            plain = not (spec.links or spec.folders) and spec.network is None
             sandbox = shelf.ready.popleft() if shelf.ready and plain else None
             self._tell()
         for broken in dead:
@@ -262,24 +264,25 @@ class PooledSandbox:
     """A sandbox that the pool counts as used until it is destroyed."""
 
     def __init__(self, sandbox: Sandbox, gave_back: Callable[[], None]) -> None:
-        self._sandbox = sandbox
+        self.inner = sandbox
         self._gave_back = gave_back
         self._guard = threading.Lock()
         self._used = True
         self.put, self.exec, self.collect = sandbox.put, sandbox.exec, sandbox.collect
         self.pause, self.resume, self.stats = sandbox.pause, sandbox.resume, sandbox.stats
+        self.terminate = sandbox.terminate
 
     @property
     def alive(self) -> bool:
         """Whether it still waits, or works."""
-        return self._sandbox.alive
+        return self.inner.alive
 
     def destroy(self) -> None:
         """For good: it does not go back."""
         with self._guard:
             used, self._used = self._used, False
         try:
-            self._sandbox.destroy()
+            self.inner.destroy()
         finally:
             if used:
                 self._gave_back()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox import certificates
 from longstride.sandbox.base import SUPPORT, WORKSPACE
 
 UID = GID = 1000
@@ -84,6 +85,10 @@ def _copy_system(etc: Path) -> None:
             shutil.copytree(source, etc / name, symlinks=name == "alternatives", ignore_dangling_symlinks=True)
         elif source.is_file():
             shutil.copyfile(source, etc / name)
+    trusted = etc / Path(certificates.INSIDE).relative_to("/etc")
+    trusted.parent.mkdir(parents=True, exist_ok=True)
+    trusted.write_bytes(certificates.bundle())
+    trusted.chmod(0o644)
 
 
 def system(shared: Shared) -> list[str]:

@@ -75,10 +75,13 @@ class RunFolder:
         lay(self.support, files)
 
     def exhausted(self, limits: SandboxLimits) -> str | None:
-        """Whether /tmp or shared memory reached its inodes; their bytes are the memory limit's."""
-        if self.mounted and os.statvfs(self.path).f_favail == 0:
-            return f"files={limits.files}"
-        return None
+        """Whether /tmp and shared memory together reached their inodes, or their bytes, which are the memory limit's."""
+        if not self.mounted:
+            return None
+        state = os.statvfs(self.path)
+        if state.f_bavail == 0:
+            return f"memory_mb={limits.memory_mb}"
+        return f"files={limits.files}" if state.f_favail == 0 else None
 
 
 @contextmanager

@@ -1,6 +1,9 @@
 """From what was seen and what the kernel counted to how a command ended, and which limit ended it."""
 
+import errno
+import os
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from longstride.contracts.v1.action import Usage
@@ -25,6 +28,8 @@ class Evidence:
     """The file system limit that was reached, by name."""
     cpu_s: float
     peak_memory_bytes: int
+    bounded: bool = True
+    """Whether the workspace's own file system refuses what is too much."""
 
 
 def judge(evidence: Evidence) -> Execution:
@@ -48,6 +53,7 @@ def judge(evidence: Evidence) -> Execution:
             max_memory_mb=evidence.peak_memory_bytes / MEBIBYTE,
         ),
         killed=outcome.stopped_by == "cancelled",
+        passed=tuple(_reached(evidence)) if status == "ok" else (),
     )
 
 
@@ -71,7 +77,7 @@ def _limit(evidence: Evidence) -> str | None:
     outcome, limits = evidence.outcome, evidence.limits
     code = outcome.exit_code
     if outcome.stopped_by == "output_mb":
-        return f"output_mb={limits.output_mb}"
+        return f"output_mb={limits.output_mb:g}"
     if outcome.stopped_by == "cpu_s" or code == 128 + signal.SIGXCPU:
         return f"cpu_s={limits.cpu_s:g}"
     if evidence.out_of_memory or outcome.stopped_by == "memory_mb":
@@ -80,9 +86,29 @@ def _limit(evidence: Evidence) -> str | None:
         return f"disk_mb={limits.disk_mb}"
     if code == 128 + signal.SIGKILL and evidence.cpu_s >= limits.cpu_s:
         return f"cpu_s={limits.cpu_s:g}"
+    return next(_reached(evidence), None) or _told(evidence)
+
+
+def _reached(evidence: Evidence) -> Iterator[str]:
+    """Limits that the kernel counted, or that a file system is at now."""
+    if evidence.out_of_memory:
+        yield f"memory_mb={evidence.limits.memory_mb}"
     if evidence.exhausted:
-        return evidence.exhausted
-    return f"processes={limits.processes}" if evidence.refused_processes else None
+        yield evidence.exhausted
+    if evidence.refused_processes:
+        yield f"processes={evidence.limits.processes}"
+
+
+def _told(evidence: Evidence) -> str | None:
+    """What only the command's own errors tell: nothing counts a file that was refused as too large, nor a file system that
+    was full and was cleaned up before the end, as temporary folders are."""
+    said, limits = evidence.outcome.stderr.bytes(), evidence.limits
+    if os.strerror(errno.EFBIG).encode() in said:
+        return f"disk_mb={limits.disk_mb}"
+    if os.strerror(errno.ENOSPC).encode() in said:
+        full = f"disk_mb={limits.disk_mb} or files={limits.files}"
+        return full if evidence.bounded else f"memory_mb={limits.memory_mb}"
+    return None
 
 
 def _how_it_broke(outcome: Outcome) -> str:

@@ -45,6 +45,8 @@ class State:
     """What lies there, file by file; ``None``: it is not known."""
     watch: WriteWatch | None = None
     """Of the volume, since ``laid``."""
+    exact: bool = True
+    """Whether the snapshot restores all of it; where it does not, only what is pinned stays in use."""
 
     @property
     def ref(self) -> ArtifactRef | None:
@@ -75,6 +77,7 @@ class Workspaces:
         self._max_live = max_live
         self._max_live_bytes = max_live_bytes
         self._live: OrderedDict[str, tuple[Volume, State]] = OrderedDict()
+        self._pinned: dict[Volume, Callable[[str], object]] = {}
         self._guard = threading.Lock()
 
     def open(
@@ -94,23 +97,48 @@ class Workspaces:
         """
         limits = limits or SandboxLimits()
         live = self._take(task_id)
-        if live and live[1].ref == ref and self._volumes.fit(live[0], limits):
+        if live and (why := self._unusable(*live, ref, limits)):
+            self._drop(*live, why)
+        elif live:
             return Workspace(self, task_id, live[0], live[1], limits)
-        if live:
-            self._drop(*live)
         return self._rebuild(task_id, ref, inputs, limits)
+
+    def pin(self, volume: Volume, lost: Callable[[str], object]) -> None:
+        """Somebody works in this volume between steps: it is not dropped to make room.
+
+        Args:
+            volume: of an open workspace.
+            lost: called with a reason before it is dropped all the same; then nobody may work in it any more.
+        """
+        with self._guard:
+            self._pinned[volume] = lost
+
+    def unpin(self, volume: Volume) -> None:
+        """Nobody does any more, and all that was written is in a snapshot."""
+        with self._guard:
+            self._pinned.pop(volume, None)
 
     def forget(self, task_id: str) -> None:
         """The task has ended: its cached directory goes."""
         if live := self._take(task_id):
-            self._drop(*live)
+            self._drop(*live, "the task has ended")
 
     def close(self) -> None:
         """Drop every cached directory."""
         with self._guard:
             doomed, self._live = self._live, OrderedDict()
         for volume, state in doomed.values():
-            self._drop(volume, state)
+            self._drop(volume, state, "the executor ends")
+
+    def _unusable(self, volume: Volume, state: State, ref: ArtifactRef | None, limits: SandboxLimits) -> str | None:
+        """Why a cached directory cannot be the state ``ref``."""
+        if state.ref != ref:
+            return (
+                "a call was made again, or another executor went on with the task: the files are those of another step"
+            )
+        if not state.exact and volume not in self._pinned:
+            return "not all in it could be kept"
+        return None if self._volumes.fit(volume, limits) else "the workspace holds more than its limits allow"
 
     def _rebuild(
         self, task_id: str, ref: ArtifactRef | None, inputs: Sequence[InputFile], limits: SandboxLimits
@@ -144,12 +172,19 @@ class Workspaces:
             if before := self._live.pop(task_id, None):
                 doomed.append(before)
             self._live[task_id] = (volume, state)
-            while self._live and self._over_budget():
-                doomed.append(self._live.popitem(last=False)[1])
+            while self._over_budget() and (oldest := next(self._evictable(), None)):
+                doomed.append(self._live.pop(oldest))
         for old, of in doomed:
-            self._drop(old, of)
+            self._drop(old, of, "another call of the task took its place")
 
-    def _drop(self, volume: Volume, state: State) -> None:
+    def _evictable(self) -> Iterator[str]:
+        return (task_id for task_id, (volume, _) in self._live.items() if volume not in self._pinned)
+
+    def _drop(self, volume: Volume, state: State, why: str) -> None:
+        with self._guard:
+            lost = self._pinned.pop(volume, None)
+        if lost:
+            lost(why)
         if state.watch:
             state.watch.close()
         self._volumes.destroy(volume)
@@ -182,7 +217,7 @@ class Workspace:
     def commit(self, session: str, secrets: Mapping[str, bytes] = NO_SECRETS) -> ArtifactRef:
         """Store what changed; the same state in the same session is the same reference, and nothing is written.
 
-        Call it only when no process of the sandbox is left.
+        Call it only when no process that may write is left, or all of them are paused.
 
         Args:
             session: whose the objects are.
@@ -196,9 +231,9 @@ class Workspace:
             collected = self._collect(Known((self._state.laid and self._state.laid.seen) or {}, touched, secrets))
             stored = self._store(collected, session)
             watch = self._state.watch or _watched(self.volume, stored.manifest)
-        self._state = State(stored, collected, watch)
+        self._state = State(stored, collected, watch, collected.exact)
         self.left_out = tuple(collected.left_out)
-        if not collected.exact:
+        if not collected.exact and self.volume not in self._workspaces._pinned:
             self.discard()
             return stored.ref
         self._open = False
@@ -212,11 +247,11 @@ class Workspace:
         self._workspaces._keep(self._task_id, self.volume, self._state)
         return self._state.ref
 
-    def discard(self) -> None:
-        """The directory may hold anything: drop it."""
+    def discard(self, why: str = "the call was stopped") -> None:
+        """The directory may hold anything: drop it. ``why`` is for those who work in it between steps."""
         if self._open:
             self._open = False
-            self._workspaces._drop(self.volume, self._state)
+            self._workspaces._drop(self.volume, self._state, why)
 
     def copy(self) -> "Workspace":
         """A second workspace with the same content, for what must not harm this one. It can only be discarded."""
@@ -250,7 +285,12 @@ class Workspace:
     def _collect(self, known: Known) -> Collected:
         """All of it, or, where it is known what was touched, what became of that."""
         laid = self._state.laid
-        if laid is None or known.touched is None or len(known.touched) > max(WATCHED_FILES, laid.count // 4):
+        if (
+            laid is None
+            or not laid.exact
+            or known.touched is None
+            or len(known.touched) > max(WATCHED_FILES, laid.count // 4)
+        ):
             return collect(self.volume, self._limits, known)
         return recollect(self.volume, self._limits, laid, known) if known.touched else laid
 

@@ -73,6 +73,15 @@ class OverdueAttempt:
     answer: Json | None
 
 
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    """What a worker waits for."""
+
+    reason: str
+    at: datetime
+    """When it last tried."""
+
+
 _DISPATCH = """
     INSERT INTO attempts (task_id, step, phase, attempt, status, message_id, command)
     VALUES (%s, %s, %s, %s, 'dispatched', %s, %s::jsonb)"""
@@ -91,6 +100,10 @@ _LOOK = "SELECT status, owner, lease_expires_at, answer FROM attempts WHERE mess
 _MINE = """
     task_id = %(task_id)s AND step = %(step)s AND phase = %(phase)s AND attempt = %(attempt)s
     AND status = 'leased' AND owner = %(owner)s AND generation = %(generation)s"""
+_HINDER = f"UPDATE attempts SET hindrance = %(reason)s, hindered_at = clock_timestamp() WHERE {_MINE}"
+_HINDRANCE = """
+    SELECT hindrance, hindered_at FROM attempts WHERE task_id = %s AND status = 'leased' AND hindrance IS NOT NULL
+    ORDER BY hindered_at DESC LIMIT 1"""
 _RENEW = f"""
     UPDATE attempts SET lease_expires_at = clock_timestamp() + make_interval(secs => %(ttl_s)s) WHERE {_MINE}"""
 _RENEW_ALL = """
@@ -216,6 +229,14 @@ class Attempts:
         self._closed.add((lease.task_id, lease.step, lease.phase))
         settled = self._transaction.promise(bool, _SETTLE_MINE, _identity(lease))
         return lambda: settled() is not None
+
+    def hinder(self, lease: Lease, reason: str) -> None:
+        """Note what keeps this worker from going on."""
+        self._transaction.later(_HINDER, {**_identity(lease), "reason": reason})
+
+    def hindrance(self, task_id: str) -> Hindrance | None:
+        """What the task's worker waits for, as it last said; ``None``: nothing that is known."""
+        return self._transaction.row(Hindrance, _HINDRANCE, (task_id,))
 
     def release(self, lease: Lease) -> Json | None:
         """Give the lease back unused, for another to take at once; returns the command to publish again.

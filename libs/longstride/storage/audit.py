@@ -73,7 +73,11 @@ _READ = f"""
       AND (%(until)s::timestamptz IS NULL OR occurred_at < %(until)s)
     ORDER BY seq LIMIT %(limit)s"""
 _HEAD = "SELECT seq, sha256 FROM audit_heads WHERE tenant = %s"
-_TENANTS = "SELECT tenant FROM audit_heads UNION SELECT DISTINCT tenant FROM audit ORDER BY 1"
+_TENANTS = """
+    SELECT tenant FROM audit_heads UNION SELECT DISTINCT tenant FROM audit
+    UNION SELECT DISTINCT tenant FROM tasks WHERE ended_at IS NOT NULL ORDER BY 1"""
+"""A task that has ended has been audited: who empties the audit must not be able to hide that there was one."""
+_ENDED = "SELECT count(*) FROM tasks WHERE tenant = %s AND ended_at IS NOT NULL"
 _CHECKPOINT = f"""
     SELECT seq, entry::text FROM audit WHERE tenant = %s AND entry->>'kind' = '{CHECKPOINT}' ORDER BY seq DESC LIMIT 1"""
 _PAGE = 1000
@@ -168,6 +172,10 @@ class Audit:
         now = self.head(tenant)
         if walk.broken is None and walk.last.seq > (now.seq if now else 0):
             walk.broken = BrokenLink(walk.last.seq, "it lies beyond the end that the table of heads tells of")
+        if walk.broken is None and now is None and (ended := self._transaction.value(_ENDED, (tenant,))):
+            walk.broken = BrokenLink(
+                1, f"the whole chain is gone: each ended task of the tenant ({ended}) had its entries"
+            )
         return Verdict(tenant, walk.rows, walk.last, tuple(checkpoint[1]), walk.broken)
 
     def _checkpoint(self, tenant: str) -> tuple[int, list[Gap]]:

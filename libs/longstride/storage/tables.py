@@ -147,6 +147,9 @@ class AttemptRow(Base):
     dispatched_at: Mapped[datetime] = mapped_column(server_default=func.now())
     leased_at: Mapped[datetime | None]
     answered_at: Mapped[datetime | None]
+    hindrance: Mapped[str | None]
+    """What its worker last failed for and waits to end, e.g. a full disk of the artifact store."""
+    hindered_at: Mapped[datetime | None]
 
     __table_args__ = (
         CheckConstraint("phase IN ('generate','execute')", name="phase"),

@@ -1,6 +1,6 @@
 """Task heads: the row that every transition of a task locks, checks and writes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
@@ -204,6 +204,11 @@ class Tasks:
         """The tasks that ``parent_task_id`` delegated, oldest first."""
         sql = f"SELECT {_COLUMNS} FROM tasks WHERE parent_task_id = %s ORDER BY created_at, id"
         return self._transaction.rows(TaskHead, sql, (parent_task_id,))
+
+    def over(self, task_ids: Sequence[str]) -> set[str]:
+        """Those of these tasks that have ended, or that nobody knows."""
+        sql = "SELECT id FROM tasks WHERE id = ANY(%s) AND status IN ('queued', 'running', 'parked')"
+        return set(task_ids) - set(self._transaction.values(sql, (list(task_ids),)))
 
     def list(
         self,

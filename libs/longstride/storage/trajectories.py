@@ -40,6 +40,8 @@ _UNTRAINED = f"""
       AND (SELECT r.value FROM rewards r WHERE r.task_id = t.task_id ORDER BY r.version DESC LIMIT 1) IS NOT NULL
     ORDER BY created_at, task_id LIMIT %(limit)s"""
 
+_RUNNING = "SELECT count(*) FROM tasks WHERE group_id IS NOT NULL AND outcome IS NULL"
+
 
 class Trajectories:
     """The ``trajectories`` table."""
@@ -69,6 +71,11 @@ class Trajectories:
         and a reward, unclaimed, and with no sibling that still runs."""
         wanted = {"policy": policy, "limit": limit, "least_version": least_version}
         return self._transaction.rows(_stored, _UNTRAINED, wanted)
+
+    def running(self) -> int:
+        """Rollouts of groups that have not ended yet: trajectories to come, of whatever policy."""
+        count: int = self._transaction.value(_RUNNING)
+        return count
 
 
 def _stored(

@@ -11,13 +11,14 @@ from longstride.observability import names
 from longstride.observability.spans import set_attributes, span
 from longstride.sandbox.base import SUPPORT, Command, Execution
 from longstride.sandbox.content import ContentStore
-from longstride.sandbox.errors import ExecutionCancelled, SandboxFailed
+from longstride.sandbox.errors import SandboxFailed
 from longstride.sandbox.files import FileRefused
 from longstride.sandbox.secrets import mounted
 from longstride.storage.errors import ArtifactCorrupt, ArtifactMissing
 from longstride.tools.matching import bounded_match
 from longstride.tools.observation import printable
-from longstride.tools.tool import Bench
+from longstride.tools.packages.place import LAST, installed, seeing_last
+from longstride.tools.tool import Bench, named
 
 CHECKS = f"{SUPPORT}/checks"
 ANSWER = f"{SUPPORT}/answer"
@@ -90,20 +91,25 @@ class Examiner:
         limits = self.bench.limits.model_copy(
             update={"wall_s": check.timeout_s, "cpu_s": max(self.bench.limits.cpu_s, check.timeout_s)}
         )
-        with self.bench.workspace.copy() as copy:
+        run, seen = ("/bin/sh", "-c", check.run), installed(self.bench.workspace.volume)
+        with self.bench.still():
+            copied = self.bench.workspace.copy()
+        with copied as copy:
             command = Command(
-                ("/bin/sh", "-c", check.run),
+                seeing_last(run) if seen else run,
                 copy.volume,
                 limits,
                 self.bench.isolation,
                 env={**self.bench.environment.variables, "LONGSTRIDE_CHECKS": CHECKS, "LONGSTRIDE_ANSWER": ANSWER},
-                files={**mounted(self.bench.secrets), **files, "answer": self.answer.encode()},
+                files={
+                    **mounted(self.bench.secrets),
+                    **(LAST if seen else {}),
+                    **files,
+                    "answer": self.answer.encode(),
+                },
                 links=self.bench.environment.links,
             )
-            execution = self.bench.backend.run(command, self.bench.cancelled)
-        if execution.killed:
-            raise ExecutionCancelled
-        return execution
+            return self.bench.carry_out(command)
 
 
 def broken(execution: Execution) -> str | None:
@@ -123,6 +129,6 @@ def broken(execution: Execution) -> str | None:
 
 
 def _detail(execution: Execution) -> str:
-    how = f"stopped by {execution.limit}" if execution.limit else f"exit code {execution.exit_code}"
+    how = f"stopped by {named(execution)}" if execution.limit else f"exit code {execution.exit_code}"
     said = printable(execution.stdout + execution.stderr).strip()
     return f"{how}\n{said[-DETAIL:]}".strip()

@@ -9,9 +9,11 @@ from longstride.agent.redaction import redact, redact_check
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.v1.action import CheckResult, Observation, ObservationStatus, Usage
 from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.egress import Traffic
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.sandbox.base import NEVER, Cancellation, SandboxBackend
 from longstride.sandbox.content import ContentStore
+from longstride.sandbox.egress.served import Served
 from longstride.sandbox.errors import (
     ExecutionCancelled,
     InputUnusable,
@@ -23,10 +25,12 @@ from longstride.sandbox.secrets import MemorySecrets, Secrets, values_of, withou
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.errors import StorageFull
 from longstride.tools.examiner import Examiner
+from longstride.tools.household import Households
 from longstride.tools.observation import clip, printable
 from longstride.tools.registry import AnyTool, Registry
 from longstride.tools.shelf import Shelf
 from longstride.tools.submit import SubmitArguments
+from longstride.tools.task_processes import TaskProcesses
 from longstride.tools.tool import Arguments, Bench, InvalidArguments, ToolResult
 from longstride.tools.traffic import traffic
 
@@ -80,13 +84,26 @@ class Executor:
         artifacts: ContentStore,
         registry: Registry,
         secrets: Secrets | None = None,
+        packages: Served | None = None,
+        households: Households | None = None,
     ) -> None:
-        """``secrets``: where the values are that tasks name; ``None``: there are none."""
+        """
+        Args:
+            backend: makes sandboxes.
+            workspaces: of the backend's volumes.
+            artifacts: where results go.
+            registry: the tools.
+            secrets: where the values are that tasks name; ``None``: there are none.
+            packages: an index of them; ``None``: there is none.
+            households: processes that live between calls; ``None``: they are kept nowhere, and the tools say so.
+        """
+        self._households = households
         self._backend = backend
         self._workspaces = workspaces
         self._artifacts = artifacts
         self._registry = registry
         self._secrets = secrets or MemorySecrets()
+        self._packages = packages
 
     def execute(
         self,
@@ -190,6 +207,14 @@ class Executor:
             command.environment,
             Shelf(self._artifacts, session),
             command.egress,
+            command.allowance,
+            self._packages,
+            self._processes(task_id, command.step),
+        )
+
+    def _processes(self, task_id: str, step: int) -> TaskProcesses | None:
+        return (
+            TaskProcesses(self._households, self._households.of(task_id), task_id, step) if self._households else None
         )
 
     def _carry_out(self, call: Call) -> ActionExecuted:
@@ -229,6 +254,8 @@ class Executor:
         try:
             workspace, note = self._commit(call)
         except WorkspaceUnusable as error:
+            assert call.bench.opened is not None, "it was opened to be committed"
+            call.bench.opened.discard(f"the workspace could not be kept: {error}")
             workspace, note = call.command.workspace, f"\n{error}. The workspace is as it was before this call."
             result = replace(result, status="limit")
         return ActionExecuted(
@@ -242,10 +269,15 @@ class Executor:
             checks=tuple(redact_check(check, call.command.redactions) for check in judgement.checks),
             artifacts=judgement.artifacts + result.artifacts,
             usage=result.usage + judgement.usage,
-            traffic=traffic(call.bench.connections, self._artifacts, call.session)
-            if call.command.egress or call.bench.connections
-            else None,
+            traffic=self._traffic(call),
         )
+
+    def _traffic(self, call: Call) -> Traffic | None:
+        """``None``: it had no network, and asked the executor itself for nothing."""
+        connections = call.bench.connections
+        if not call.command.egress and not connections:
+            return None
+        return traffic(connections, self._artifacts, call.session)
 
     def _commit(self, call: Call) -> tuple[ArtifactRef | None, str]:
         """The new state, and what the agent must know of it."""
@@ -254,7 +286,10 @@ class Executor:
             return call.command.workspace, ""
         if not call.tool.changes_workspace:
             return opened.release(), ""
-        ref = opened.commit(call.session, call.bench.secrets)
+        with call.bench.still():
+            ref = opened.commit(call.session, call.bench.secrets)
+            if call.bench.processes:
+                call.bench.processes.household.committed()
         left_out = ", ".join(map(printable_path, opened.left_out[:20]))
         return ref, f"\n[not kept in the workspace: {left_out}]" if left_out else ""
 

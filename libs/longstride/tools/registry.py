@@ -12,9 +12,16 @@ from longstride.contracts.v1.action import ToolSpec
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.tools.artifact_get import ArtifactGet
 from longstride.tools.artifact_put import ArtifactPut
+from longstride.tools.bash import Bash
 from longstride.tools.delegate import Delegate
 from longstride.tools.edit_file import EditFile
+from longstride.tools.fetch_url import FetchUrl
+from longstride.tools.install_packages import InstallPackages
 from longstride.tools.noop import Noop
+from longstride.tools.process_poll import ProcessPoll
+from longstride.tools.process_send import ProcessSend
+from longstride.tools.process_start import ProcessStart
+from longstride.tools.process_stop import ProcessStop
 from longstride.tools.python import Python
 from longstride.tools.read_file import ReadFile
 from longstride.tools.recall import Recall
@@ -80,14 +87,19 @@ class Registry:
         """What a policy is shown of a task's tools."""
         return tuple(self._tools[name].spec for name in self.allowed(asked))
 
+    def kept(self, command: ExecuteAction) -> bool:
+        """Whether all calls of a command's task have to be carried out by one process."""
+        return any(tool.kept for name in command.tools if (tool := self._tools.get(name)))
+
     def unsafe(self, message: Contract) -> bool:
         """Whether a command is one whose interrupted call must not be made again without a person.
 
-        Nothing brings back what a program has sent over the network, whatever its tool does to the workspace.
+        Nothing brings back what an agent's program has sent over the network, whatever its tool does to the workspace.
         """
         if not isinstance(message, ExecuteAction) or (tool := self._tools.get(message.action.tool)) is None:
             return False
-        return tool.idempotency == "unsafe" or (message.egress is not None and tool.changes_workspace)
+        reaches_out = message.egress is not None and tool.changes_workspace and tool.sends
+        return tool.idempotency == "unsafe" or reaches_out
 
 
 def _shown(tool: AnyTool) -> ToolSpec:
@@ -103,5 +115,6 @@ def _shown(tool: AnyTool) -> ToolSpec:
 def builtin_tools() -> Registry:
     """The tools that Longstride comes with."""
     executed = (Shell(), Python(), ReadFile(), WriteFile(), SearchFiles(), Submit(), Noop())
-    on_request = (EditFile(), RunTests(), ArtifactPut(), ArtifactGet())
-    return Registry((*executed, Delegate(), Recall(), *on_request))
+    on_request = (Bash(), EditFile(), RunTests(), ArtifactPut(), ArtifactGet(), FetchUrl(), InstallPackages())
+    living = (ProcessStart(), ProcessPoll(), ProcessSend(), ProcessStop())
+    return Registry((*executed, Delegate(), Recall(), *on_request, *living))

@@ -3,7 +3,8 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -15,14 +16,20 @@ from longstride.contracts.envelope import explain
 from longstride.contracts.v1.action import IdempotencyClass, ObservationStatus, ToolSpec, Usage
 from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.environment import Environment
-from longstride.contracts.v1.limits import Isolation, SandboxLimits
-from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend
+from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
+from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, Sandbox, SandboxBackend
+from longstride.sandbox.egress.served import NO_SITES, Served, Sites, way_to
 from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.secrets import NO_SECRETS, mounted
 from longstride.sandbox.workspace import Workspace
 from longstride.tools.observation import printable
+from longstride.tools.packages.place import installed, seeing
 from longstride.tools.shelf import Shelf
+from longstride.tools.spending import OF_TASK, Spending
+from longstride.tools.task_processes import TaskProcesses
 from longstride.tools.traffic import refused_connections
+
+NO_FILES: Mapping[str, bytes] = {}
 
 
 class InvalidArguments(ValueError):
@@ -65,6 +72,9 @@ class Bench:
         environment: Environment = Environment(),
         shelf: Shelf | None = None,
         egress: Egress | None = None,
+        allowance: Allowance | None = None,
+        packages: Served | None = None,
+        processes: TaskProcesses | None = None,
     ) -> None:
         self.backend = backend
         self.limits = limits
@@ -74,6 +84,11 @@ class Bench:
         self.environment = environment
         self._shelf = shelf
         self.egress = egress
+        self._spending = Spending(allowance)
+        self.packages = packages
+        """The operator's package index; ``None``: there is none."""
+        self.processes = processes
+        """Those that live between the task's calls; ``None``: this executor keeps none."""
         self.connections: list[Connection] = []
         """What the commands asked of the network so far."""
         self.opened: Workspace | None = None
@@ -85,7 +100,13 @@ class Bench:
         """The task's workspace."""
         if self.opened is None:
             self.opened = self._open_workspace()
+            if self.processes:
+                self.processes.household.settle_in(self.opened)
         return self.opened
+
+    def still(self) -> AbstractContextManager[None]:
+        """The task's processes that live between calls do not write meanwhile."""
+        return self.processes.household.still() if self.processes else nullcontext()
 
     @property
     def shelf(self) -> Shelf:
@@ -100,10 +121,22 @@ class Bench:
                 return target + path.removeprefix(link)
         return path
 
-    def run(self, *argv: str, wall_s: float | None = None, output_bytes: int | None = None) -> Execution:
+    def run(
+        self,
+        *argv: str,
+        wall_s: float | None = None,
+        output_bytes: int | None = None,
+        files: Mapping[str, bytes] = NO_FILES,
+        sites: Sites = NO_SITES,
+    ) -> Execution:
         """Run a command in a sandbox of its own, within the limits and ``wall_s``.
 
-        ``output_bytes``: keep more of the output than the task's limit, for a report that is read by the tool itself.
+        Args:
+            argv: the command.
+            wall_s: less time than the task's limit.
+            output_bytes: keep more of the output than the task's limit, for a report that is read by the tool itself.
+            files: laid beside the secrets, as in ``Command``.
+            sites: hosts that its proxy answers itself; then it reaches no other.
 
         Raises:
             ExecutionCancelled: it was killed from outside.
@@ -111,21 +144,51 @@ class Bench:
         wall = min(self.limits.wall_s, wall_s or self.limits.wall_s)
         kept = max(self.limits.output_bytes, output_bytes or 0)
         limits = self.limits.model_copy(update={"wall_s": wall, "output_bytes": kept})
-        command = Command(
-            argv,
+        plain = self.command(*argv)
+        command = replace(
+            plain,
+            limits=limits,
+            files={**plain.files, **files},
+            egress=way_to(sites) if sites else plain.egress,
+            sites=sites,
+        )
+        execution = self.carry_out(command)
+        self.connections += execution.connections
+        return execution
+
+    def carry_out(self, command: Command) -> Execution:
+        """Run a command within what is left of the task's budgets.
+
+        Raises:
+            ExecutionCancelled: it was killed from outside.
+        """
+        bounded = self._spending.bounded(command)
+        if bounded is None:
+            return self._spending.refusal()
+        execution = self._spending.counted(bounded, self.backend.run(bounded, self.cancelled))
+        if execution.killed:
+            raise ExecutionCancelled
+        return execution
+
+    def command(self, *argv: str) -> Command:
+        """What is run for the task: its workspace, secrets and environment, and the network of its live processes."""
+        return Command(
+            seeing(argv) if installed(self.workspace.volume) else argv,
             self.workspace.volume,
-            limits,
+            self.limits,
             self.isolation,
             env=self.environment.variables,
             files=mounted(self.secrets),
             links=self.environment.links,
             egress=self.egress,
+            network=self._network,
         )
-        execution = self.backend.run(command, self.cancelled)
-        self.connections += execution.connections
-        if execution.killed:
-            raise ExecutionCancelled
-        return execution
+
+    @property
+    def _network(self) -> Sandbox | None:
+        if self.processes and self.backend.capabilities().shares_network:
+            return self.processes.household.network
+        return None
 
 
 class _PlainSchema(GenerateJsonSchema):
@@ -150,8 +213,12 @@ class Tool(ABC, Generic[A]):
     """Whether a task that names no tools gets it."""
     planner_side: ClassVar[bool] = False
     """Carried out by the planner: the executor never sees it."""
+    kept: ClassVar[bool] = False
+    """Whether all calls of a task that may call it have to be carried out by one process."""
     changes_workspace: ClassVar[bool] = True
     """``False``: it only reads, and the workspace need not be looked through afterwards."""
+    sends: ClassVar[bool] = True
+    """Whether what it does over the network may change something there; ``False``: an interrupted call may be made again."""
     secrets: tuple[str, ...] = ()
     """Names of secrets of the task's tenant that it needs itself, whether the task names them or not."""
 
@@ -207,12 +274,31 @@ def _shown(stream: bytes) -> bytes:
 def ending(execution: Execution) -> str:
     """How a command ended, when that was not well."""
     if execution.limit:
-        usage = execution.usage
-        return (
-            f"stopped by {execution.limit} after {usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
-            f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
-        )
+        by = named(execution)
+        if execution.deadline:
+            by = f"{execution.deadline}, while {by} held the network back,"
+        return f"stopped by {by} after {_used(execution)}"
+    if execution.passed:
+        return f"[it went on after it had reached {', '.join(execution.passed)}; in all {_used(execution)}]"
     return f"exit code {execution.exit_code}" if execution.exit_code else ""
+
+
+def _used(execution: Execution) -> str:
+    """How far it got."""
+    usage = execution.usage
+    return (
+        f"{usage.wall_ms / 1e3:.1f} s, {usage.cpu_ms / 1e3:.1f} s of CPU, "
+        f"{usage.max_memory_mb:.0f} MB of memory and {execution.written / 2**20:.1f} MiB of output{_moved(execution)}"
+    )
+
+
+def named(execution: Execution) -> str:
+    """The limit that stopped it, in words where it is the task's own."""
+    if execution.share is None:
+        return str(execution.limit)
+    return (
+        f"the task's {str(execution.limit).removeprefix(OF_TASK)} (this call had the {execution.share} that were left)"
+    )
 
 
 def _moved(execution: Execution) -> str:

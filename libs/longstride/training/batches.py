@@ -58,9 +58,8 @@ def ask_for_update(
         )
     batch = collect(uow, artifacts, policy, base.version, max_staleness)
     if len(batch.groups) < least_groups:
-        raise NothingToTrain(
-            f"{len(batch.groups)} groups with a signal, {least_groups} wanted; left out: {_reasons(batch)}. {advice(batch)}"
-        )
+        told = f"{len(batch.groups)} groups with a signal, {least_groups} wanted; left out: {_reasons(batch)}"
+        raise NothingToTrain(f"{told}. {advice(batch, uow.trajectories.running())}")
     ref = artifacts.put(batch.model_dump_json().encode(), session=SESSION, kind="batch", media_type="application/json")
     uow.artifacts.add(ref, session_id=SESSION, kind="batch")
     uow.training_ledger.claim(policy, batch.task_ids, batch.batch_id)
@@ -95,8 +94,11 @@ def _reasons(batch: Batch) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in dropped.items() if count) or "nothing"
 
 
-def advice(batch: Batch) -> str:
-    """What would bring a signal, by what most rollouts were left out for."""
+def advice(batch: Batch, running: int = 0) -> str:
+    """What would bring a signal: to wait for the rollouts of groups that still run, else by what most were left out for."""
+    if running:
+        verb = "rollout of a group still runs" if running == 1 else "rollouts of groups still run"
+        return f"{running} {verb}: ask again when they have ended (longstride tasks --status running)"
     reason, count = max(batch.dropped.model_dump().items(), key=lambda item: item[1])
     return ADVICE.get(reason, MORE) if count else MORE
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -22,6 +22,9 @@ from longstride.contracts.envelope import explain
 from longstride.sandbox.errors import SandboxError
 from longstride.tools.mcp.catalogue import Catalogue, CatalogueUnusable, Server, read, write
 from longstride.tools.mcp.listing import Listing, called, changes
+
+if TYPE_CHECKING:
+    from longstride.tools.registry import Registry
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The server's name; its tools are called NAME__tool.")]
 Backend = Annotated[str, typer.Option("--backend", metavar="NAME", help="The sandbox that it is started in here.")]
@@ -167,8 +170,8 @@ def remove(name: Name, json: Json = False) -> None:
     return _tell_restart()
 
 
-def known_tools() -> tuple[str, ...]:
-    """The names of all tools that this user's services have, as far as is known here.
+def known_tools() -> "Registry":
+    """All tools that this user's services have, as far as is known here.
 
     Raises:
         ClientError: the file of MCP servers cannot be used.
@@ -176,7 +179,7 @@ def known_tools() -> tuple[str, ...]:
     from longstride.tools.mcp.register import registered
 
     with _told():
-        return registered(_catalogue(load().mcp_servers)).names
+        return registered(_catalogue(load().mcp_servers))
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """``longstride rules``: what the tasks of a tenant and agent definition may do with tools."""
 
+import contextlib
 import getpass
+import json as jsonlib
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -98,6 +100,7 @@ def check(
 def _ruling(rules: ToolRules, call: str) -> tuple[str, str]:
     from longstride.agent.tool_rules import Denied, NeedsApproval, rule
 
+    _require_single_keys("--call", call)
     try:
         action = Action.model_validate_json(call)
     except ValidationError as error:
@@ -121,13 +124,33 @@ def _read(file: str) -> ToolRules:
     from longstride.client.cli.mcp import known_tools
 
     text = sys.stdin.read() if file == "-" else _text(Path(file))
+    _require_single_keys(file, text)
     try:
         rules = ToolRules.model_validate_json(text)
     except ValidationError as error:
         raise UsageProblem(f"{file}: {explain(error)}") from error
-    if why := list(faults(rules, known_tools())):
+    tools = known_tools()
+    if why := list(faults(rules, tools.names, {spec.name: spec.parameters for spec in tools.specs(tools.names)})):
         raise UsageProblem(f"{file}: {'; '.join(why)}")
     return rules
+
+
+def _require_single_keys(name: str, text: str) -> None:
+    """Of a key that is there twice JSON's readers take one, and do not say which.
+
+    Raises:
+        UsageProblem: there is one.
+    """
+
+    def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            beside = ", ".join(f"{key} = {value!r:.40}" for key, value in pairs)
+            raise UsageProblem(f"{name}: {twice!r} is given twice in one object ({beside}): keep one")
+        return dict(pairs)
+
+    with contextlib.suppress(ValueError, RecursionError):  # no JSON: told of with its place by whoever reads it next
+        jsonlib.loads(text, object_pairs_hook=checked)
 
 
 def _text(path: Path) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from longstride.agent.allowance import TOOL_BUDGETS
 from longstride.agent.task import Task
 from longstride.client.cli.options import Json, TaskId
 from longstride.client.connect import Deployment, connect
@@ -111,8 +112,11 @@ def _facts(deployment: Deployment, head: TaskHead, state: Task) -> Iterator[tupl
     cost = f", ${spent.cost_usd:.4f}" + (f" of ${limits.cost_usd:g}" if limits.cost_usd else "")
     yield "budget", f"{state.step} of {limits.steps} steps, {spent.tokens:,} of {limits.tokens:,} tokens{cost}"
     yield "time", f"{units.seconds(running_s(state))} of {units.seconds(limits.wall_clock_s)} running"
+    yield "tools", ", ".join(_tool_budgets(state))
     policy = head.policy or "the default of its track"
     yield "policy", f"{policy}, {head.track} track, priority {head.priority}, tenant {head.tenant}"
+    if found := deployment.reader.hindrance(head.id):
+        yield "waits", f"{found.reason} (last tried {units.ago(found.at)} ago)"
     if state.answer:
         yield "answer", state.answer if state.outcome == "succeeded" else f"{state.answer}   (not accepted)"
     yield "session", head.session_id
@@ -123,6 +127,14 @@ def _facts(deployment: Deployment, head: TaskHead, state: Task) -> Iterator[tupl
     for artifact in state.artifacts:
         yield "artifact", f"{artifact.name}  {units.size(artifact.ref.size)}  {deployment.where(artifact.ref.key)}"
     yield "trace", f"{trace_id(head) or 'none'}   (longstride trace {units.short(head.id)})"
+
+
+def _tool_budgets(state: Task) -> Iterator[str]:
+    """What its tool calls have used; of the network where they could, or a budget says how much."""
+    for budget in TOOL_BUDGETS:
+        used, most = budget.of(state.tools_spent), budget.most(state.submit.limits)
+        if used or most or budget.reason != "network_exhausted":
+            yield f"{used:.3g}" + (f" of {most:.10g}" if most else "") + f" {budget.what}"
 
 
 def running_s(state: Task) -> float:
@@ -150,11 +162,16 @@ def document(deployment: Deployment, head: TaskHead, state: Task, past: History)
             "tokens": {"used": state.spent.tokens, "limit": limits.tokens},
             "cost_usd": {"used": state.spent.cost_usd, "limit": limits.cost_usd},
             "wall_clock_s": {"used": round(running_s(state), 3), "limit": limits.wall_clock_s},
+            **{
+                budget.name: {"used": round(budget.of(state.tools_spent), 6), "limit": budget.most(limits)}
+                for budget in TOOL_BUDGETS
+            },
         },
         "artifacts": [
             {"name": a.name, **a.ref.model_dump(mode="json"), "where": deployment.where(a.ref.key)}
             for a in state.artifacts
         ],
+        "waits": (found := deployment.reader.hindrance(head.id)) and asdict(found),
         "trace_id": trace_id(head),
     }
 

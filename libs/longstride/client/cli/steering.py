@@ -34,7 +34,7 @@ def cancel(task: TaskId, reason: Reason = None, json: Json = False) -> None:
       longstride cancel 3f9a12bc --reason "wrong file"
     """
     command = valid(CancelTask, reason=reason) if reason else CancelTask()
-    _steer(task, lambda _: command, lambda head: head.ended_at is not None, json)
+    _steer(task, command, lambda head: head.ended_at is not None, json)
 
 
 def pause(task: TaskId, json: Json = False) -> None:
@@ -44,7 +44,7 @@ def pause(task: TaskId, json: Json = False) -> None:
 
       longstride pause 3f9a12bc
     """
-    _steer(task, lambda _: PauseTask(), lambda head: head.status == "parked", json)
+    _steer(task, PauseTask(), lambda head: head.status == "parked", json)
 
 
 def resume(task: TaskId, json: Json = False) -> None:
@@ -54,7 +54,7 @@ def resume(task: TaskId, json: Json = False) -> None:
 
       longstride resume 3f9a12bc
     """
-    _steer(task, lambda _: ResumeTask(), lambda head: head.status == "running", json)
+    _steer(task, ResumeTask(), lambda head: head.status == "running", json)
 
 
 def message(
@@ -68,7 +68,7 @@ def message(
 
       longstride message 3f9a12bc "The amounts are in cents."
     """
-    _steer(task, lambda _: valid(MessageTask, text=text), None, json)
+    _steer(task, valid(MessageTask, text=text), None, json)
 
 
 def approve(
@@ -113,11 +113,9 @@ def undecidable(head: TaskHead, past: History, number: int | None) -> str:
     return "; ".join(filter(None, (f"nothing of {name} waits for approval", done)))
 
 
-def _steer(
-    name: str, command: Callable[[Deployment], Contract], done: Callable[[TaskHead], bool] | None, json: bool
-) -> None:
+def _steer(name: str, command: Contract, done: Callable[[TaskHead], bool] | None, json: bool) -> None:
+    sent = person.signed(command)
     with connect(say) as deployment:
-        sent = command(deployment)
         if not deployment.readable:
             deployment.client.send(sent, name, tenant=DEFAULT_TENANT)
             return

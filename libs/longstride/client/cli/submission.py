@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from longstride.client.cli.allowed_hosts import way_out
 from longstride.client.connect import Deployment
 from longstride.client.errors import UsageProblem
 from longstride.client.input_files import InputFiles
@@ -166,6 +167,28 @@ def _described(
             help="Let its programs reach this host (port 443), e.g. *.example.com:80,443. Repeat for more. Default: no network.",
         ),
     ] = None,
+    network_rate: Annotated[
+        int | None,
+        _opt(
+            "--network-rate",
+            panel=LIMITS,
+            metavar="KB",
+            help="KiB a second that a tool call moves at most to and from allowed hosts, each way (2048).",
+            min=1,
+            max=10_000_000,
+        ),
+    ] = None,
+    network_volume: Annotated[
+        int | None,
+        _opt(
+            "--network-volume",
+            panel=LIMITS,
+            metavar="MB",
+            help="MiB that a tool call moves at most, each way (64).",
+            min=1,
+            max=1_000_000,
+        ),
+    ] = None,
     approve: Annotated[
         str, _opt("--approve", panel=WORK, metavar="never|unsafe|always", help="Which actions wait for a person.")
     ] = "never",
@@ -184,12 +207,33 @@ def _described(
     memory: Annotated[
         int | None, _opt("--memory", panel=LIMITS, metavar="MB", help="Memory of a tool call at most (512).")
     ] = None,
+    cpu: Annotated[
+        float | None, _opt("--cpu", panel=LIMITS, metavar="SECONDS", help="CPU time of all tool calls together.")
+    ] = None,
+    tool_time: Annotated[
+        float | None, _opt("--tool-time", panel=LIMITS, metavar="SECONDS", help="Time of all tool calls together.")
+    ] = None,
+    output: Annotated[
+        float | None, _opt("--output", panel=LIMITS, metavar="MB", help="What all tool calls print, together.")
+    ] = None,
+    sent: Annotated[
+        float | None, _opt("--sent", panel=LIMITS, metavar="MB", help="What all tool calls send over the network.")
+    ] = None,
+    received: Annotated[
+        float | None, _opt("--received", panel=LIMITS, metavar="MB", help="What all tool calls receive over it.")
+    ] = None,
     disk: Annotated[
         int | None, _opt("--disk", panel=LIMITS, metavar="MB", help="What the workspace holds at most (256).")
     ] = None,
     policy: Annotated[
         str | None,
-        _opt("--policy", "-p", panel=POLICY, metavar="NAME", help="builtin, builtin@7, local:PATH or remote:URL."),
+        _opt(
+            "--policy",
+            "-p",
+            panel=POLICY,
+            metavar="NAME",
+            help="builtin, builtin@7, local:PATH, remote:URL or scripted:PATH.",
+        ),
     ] = None,
     track: Annotated[
         str, _opt("--track", panel=POLICY, metavar="fast|deep", help="Which deployment serves the calls.")
@@ -231,11 +275,22 @@ def _described(
         "tools": tuple(tool) if tool else None,
         "agent": agent,
         "secrets": tuple(secret or ()),
-        "egress": {"rules": [_rule(text) for text in allow_host]} if allow_host else None,
+        "egress": way_out(allow_host or [], network_rate, network_volume),
         "approvals": approve,
-        "limits": _given(steps=steps, tokens=tokens, cost_usd=cost, wall_clock_s=timeout, step_timeout_s=step_timeout),
+        "limits": _given(
+            steps=steps,
+            tokens=tokens,
+            cost_usd=cost,
+            wall_clock_s=timeout,
+            step_timeout_s=step_timeout,
+            cpu_s=cpu,
+            tool_s=tool_time,
+            output_mb=output,
+            sent_mb=sent,
+            received_mb=received,
+        ),
         "sandbox": _given(memory_mb=memory, disk_mb=disk),
-        "policy": policy,
+        "policy": policy and _policy(policy),
         "track": track,
         "sampling": _given(temperature=temperature, seed=seed),
         "priority": priority,
@@ -307,10 +362,15 @@ def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _rule(text: str) -> dict[str, Any]:
-    """``HOST``, ``HOST:PORT`` or ``HOST:PORT,PORT``; what a host and a port are, the contract says."""
-    host, colon, ports = text.rpartition(":")
-    return {"host": host, "ports": ports.split(",")} if colon else {"host": text}
+def _policy(name: str) -> str:
+    """As the services find it, which run in other folders."""
+    from longstride.policies.base import PolicyUnavailable
+    from longstride.policies.naming import found_from
+
+    try:
+        return found_from(name, Path.cwd())
+    except PolicyUnavailable as error:
+        raise UsageProblem(str(error)) from error
 
 
 def _checks(commands: list[str], expect: str | None, number: float | None) -> list[dict[str, Any]]:

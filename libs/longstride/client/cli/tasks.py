@@ -37,7 +37,10 @@ def tasks(
     if status is not None and status not in STATUSES:
         raise UsageProblem(f"--status {status!r} is none of {', '.join(STATUSES)}")
     with connect(say) as deployment, deployment.reader.transaction() as uow:
-        heads = uow.tasks.list(status=status, tenant=tenant, session_id=session, limit=limit)
+        found = uow.tasks.list(status=status, tenant=tenant, session_id=session, limit=limit + 1)
+    heads = found[:limit]
+    if len(found) > limit:
+        say(f"the newest {limit} only; more: --limit")
     if json:
         show_json([asdict(head) for head in heads])
     elif heads:

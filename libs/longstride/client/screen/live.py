@@ -18,7 +18,7 @@ from longstride.client.screen.step_lines import StepLines
 from longstride.client.screen.symbols import symbols
 from longstride.client.screen.verdict import verdict
 from longstride.client.step_view import History, StepView
-from longstride.contracts.v1.commands import SubmitTask
+from longstride.contracts.v1.commands import UNKNOWN, SubmitTask
 
 DOING = {"thinking": "thinking", "acting": "running", "waiting": "waiting for a person"}
 
@@ -168,7 +168,7 @@ class LiveView:
             case e.Parked():
                 yield self._lines.note("paused", f"longstride resume {units.short(card.task_id)}", "mend")
             case e.Resumed():
-                yield self._lines.note("resumed", "", "mend")
+                yield self._lines.note("resumed", f"by {event.by}" if event.by != UNKNOWN else "", "mend")
             case e.Ended():
                 yield from self._lines.ended(event, card.answer, self._spent(card, event))
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
 from longstride.agent.events import Ended
@@ -24,6 +25,10 @@ ANSWER = 80
 """Characters of an answer in the last line; ``show`` has the whole."""
 EXIT_CODE = re.compile(r"exit code -?\d+")
 """How tools end the output of a command that failed; the label says it already."""
+NOTE = 8 + TOOL
+"""Columns before a note."""
+CHECK_LINES = 4
+"""Of what a failed check says; the foot of ``show`` has the whole."""
 RIGHT = 19
 """Columns at the right edge for tokens and time."""
 
@@ -69,6 +74,14 @@ class StepLines:
         line.truncate(self.width, overflow="ellipsis")
         return line
 
+    def _whole(self, name: str, text: str, style: str, most: int | None = None) -> Iterator[Text]:
+        """A note that is wrapped rather than cut, to ``most`` lines: somebody has to act on it."""
+        lines = wrapped(one_line(text), max(20, self.width - NOTE))
+        if most and len(lines) > most:
+            lines = [*lines[: most - 1], " ".join(lines[most - 1 :])]
+        for index, line in enumerate(lines):
+            yield self._note(name if index == 0 else "", line, style)
+
     def waiting(self, step: StepView) -> Iterator[Text]:
         """A person is asked."""
         yield self._result(self.marks.wait, "mend", "waiting", step.question or "for approval", "")
@@ -85,7 +98,8 @@ class StepLines:
         mark, style = (self.marks.good, "good") if good else (self.marks.bad, "bad")
         text = gist(seen) if good or not step.checks else tally(step.checks)
         yield self._result(mark, style, "ok" if good else _failure(seen), text, units.seconds(step.tool_s))
-        yield from (self.check(result) for result in step.checks)
+        for result in step.checks:
+            yield from self.check(result)
         if step.reflection and not step.checks:
             yield self._note(self.marks.hint, step.reflection, "mend")
 
@@ -103,12 +117,13 @@ class StepLines:
         head.append(one_line(text), "" if style == "good" else style)
         return self._aligned(head, cost)
 
-    def check(self, result: CheckResult) -> Text:
+    def check(self, result: CheckResult) -> Iterator[Text]:
         """One check of a submission."""
         mark, style = (self.marks.good, "good") if result.passed else (self.marks.bad, "bad")
         told = result.error or result.detail or ("passed" if result.passed else "failed")
         partly = f"  {result.score:.2f}" if 0 < result.score < 1 else ""
-        return self._note("check", f"{mark} {result.name}  {told}{partly}", style)
+        lines = 1 if result.passed else CHECK_LINES
+        yield from self._whole("check", f"{mark} {result.name}  {told}{partly}", style, lines)
 
     def delegated(self, step: StepView) -> Iterator[Text]:
         """The parts that other agents work on."""
@@ -132,9 +147,15 @@ class StepLines:
         line.append(f" {self.marks.dot} ".join(told).removeprefix(" "))
         yield line
         if end.detail and end.outcome != "succeeded":
-            yield self._note("", end.detail, found.style)
+            yield from self._whole("", end.detail, found.style)
         if spent:
             yield self._note("", spent, "faint")
+
+
+def wrapped(text: str, room: int) -> list[str]:
+    """Lines of at the most so many columns, broken between words where words fit."""
+    console = Console(width=room, color_system=None, legacy_windows=False)
+    return [line.plain.rstrip() for line in Text(text).wrap(console, room)]
 
 
 def _connection(one: Connection) -> str:

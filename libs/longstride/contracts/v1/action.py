@@ -49,7 +49,7 @@ class Observation(Contract):
     full: ArtifactRef | None = None
     """All of the output, when ``text`` is a part."""
     limit: str | None = None
-    """Which limit was hit, e.g. ``memory_mb=512``."""
+    """Which limit was hit, e.g. ``memory_mb=512``, or ``limits.cpu_s=120`` for a budget of the whole task."""
 
 
 class Usage(Contract):
@@ -61,6 +61,11 @@ class Usage(Contract):
     wall_ms: Annotated[float, Field(ge=0)] = 0.0
     cpu_ms: Annotated[float, Field(ge=0)] = 0.0
     max_memory_mb: Annotated[float, Field(ge=0)] = 0.0
+    output_bytes: Annotated[int, Field(ge=0)] = 0
+    """Of standard output and error, the dropped ones included."""
+    sent_bytes: Annotated[int, Field(ge=0)] = 0
+    """Over the network, like those below."""
+    received_bytes: Annotated[int, Field(ge=0)] = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -70,6 +75,9 @@ class Usage(Contract):
             wall_ms=self.wall_ms + other.wall_ms,
             cpu_ms=self.cpu_ms + other.cpu_ms,
             max_memory_mb=max(self.max_memory_mb, other.max_memory_mb),
+            output_bytes=self.output_bytes + other.output_bytes,
+            sent_bytes=self.sent_bytes + other.sent_bytes,
+            received_bytes=self.received_bytes + other.received_bytes,
         )
 
     @property

@@ -9,7 +9,7 @@ from longstride.contracts.model import Contract
 from longstride.contracts.v1.action import ObservationStatus
 from longstride.contracts.v1.egress import Traffic
 from longstride.contracts.v1.events import EndReason, Outcome
-from longstride.contracts.v1.limits import Isolation, SandboxLimits
+from longstride.contracts.v1.limits import Allowance, Isolation, SandboxLimits
 
 
 class TaskAcceptedEntry(Contract):
@@ -71,6 +71,8 @@ class ActionEntry(Contract):
     arguments_event: int = Field(ge=0)
     """The seq of the task's event that holds them."""
     limits: SandboxLimits
+    allowance: Allowance | None = None
+    """What was left of the task's budgets for tool calls; ``None``: it has none."""
     isolation: Isolation
     egress: tuple[str, ...] | None = None
     """The hosts and ports it could reach, e.g. ``*.example.com:80,443``; ``None``: the task had no network."""
@@ -103,6 +105,21 @@ class ApprovalDecidedEntry(Contract):
     reason: str
 
 
+class TaskSteeredEntry(Contract):
+    """A person paused or resumed a running task, or told it something."""
+
+    kind: Literal["task_steered"] = "task_steered"
+    task_id: str
+    step: int
+    """The one it was at."""
+    what: Literal["pause", "resume", "message"]
+    by: str
+    text_sha256: str | None = None
+    """Of the message."""
+    event: int
+    """The seq of the task's event that holds it."""
+
+
 class TaskEndedEntry(Contract):
     """A task reached its one terminal state."""
 
@@ -111,6 +128,8 @@ class TaskEndedEntry(Contract):
     outcome: Outcome
     reason: EndReason
     detail: str
+    by: str | None = None
+    """Who cancelled it; ``None``: nobody did."""
     steps: int
     reward: float | None
     last_event: int
@@ -128,5 +147,11 @@ class RulesSetEntry(Contract):
 
 
 AuditEntry = (
-    TaskAcceptedEntry | ActionEntry | ApprovalAskedEntry | ApprovalDecidedEntry | TaskEndedEntry | RulesSetEntry
+    TaskAcceptedEntry
+    | ActionEntry
+    | ApprovalAskedEntry
+    | ApprovalDecidedEntry
+    | TaskSteeredEntry
+    | TaskEndedEntry
+    | RulesSetEntry
 )

@@ -12,7 +12,7 @@ from longstride.contracts.v1.context import ContextHead
 from longstride.contracts.v1.egress import Egress
 from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.input_file import InputFile
-from longstride.contracts.v1.limits import Isolation, Limits, SandboxLimits
+from longstride.contracts.v1.limits import Allowance, Isolation, Limits, SandboxLimits
 from longstride.contracts.v1.tool_rules import Redaction
 
 Track = Literal["fast", "deep"]
@@ -26,6 +26,10 @@ PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 AgentName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 """An agent definition of a tenant: a name under which it has set rules on tools."""
+
+Person = Annotated[str, StringConstraints(max_length=255)]
+"""Who says so, by the name that the sender gives; the audit keeps it."""
+UNKNOWN = "unknown"
 
 SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]
 """Of a value that only the tool-executor's side knows."""
@@ -108,6 +112,9 @@ class ExecuteAction(Contract):
     """The workspace after the last committed step; ``None``: start from ``inputs``."""
     inputs: tuple[InputFile, ...] = ()
     limits: SandboxLimits
+    """What each of its commands may use, nowhere more than ``allowance`` leaves."""
+    allowance: Allowance | None = None
+    """What all its commands may use together, checks included; ``None``: the task has no budgets for tool calls."""
     isolation: Isolation
     secrets: tuple[SecretName, ...] = ()
     """Names; the values come from the executor's own side."""
@@ -138,20 +145,26 @@ class CancelTask(Contract):
     """End a task as cancelled, whatever it is doing."""
 
     reason: Annotated[str, StringConstraints(max_length=1024)] = "cancelled by request"
+    by: Person = UNKNOWN
 
 
 class PauseTask(Contract):
     """Park a task after the call in flight; nothing is held and its clock stops."""
 
+    by: Person = UNKNOWN
+
 
 class ResumeTask(Contract):
     """Go on with a paused task."""
+
+    by: Person = UNKNOWN
 
 
 class MessageTask(Contract):
     """Tell a running task something. Messages are kept in order and shown before its next model call."""
 
     text: Annotated[str, StringConstraints(min_length=1, max_length=16_384)]
+    by: Person = UNKNOWN
 
 
 class ApproveAction(Contract):
@@ -160,7 +173,7 @@ class ApproveAction(Contract):
     step: Annotated[int, Field(ge=1)]
     approved: bool
     reason: Annotated[str, StringConstraints(max_length=1024)] = ""
-    by: Annotated[str, StringConstraints(max_length=255)] = "unknown"
+    by: Person = UNKNOWN
 
 
 class ExpireTask(Contract):
@@ -181,4 +194,4 @@ class RecordFeedback(Contract):
 
     score: Annotated[float, Field(ge=0, le=1)]
     comment: Annotated[str, StringConstraints(max_length=4096)] = ""
-    by: Annotated[str, StringConstraints(max_length=255)] = "unknown"
+    by: Person = UNKNOWN

@@ -20,6 +20,10 @@ EndReason = Literal[
     "wall_clock_exhausted",
     "format_errors_exhausted",
     "submissions_exhausted",
+    "cpu_exhausted",
+    "tool_time_exhausted",
+    "output_exhausted",
+    "network_exhausted",
     "stuck",
     "check_cannot_run",
     "input_unusable",
@@ -106,6 +110,8 @@ class TaskEnded(Contract):
     answer: Detail | None = None
     steps: Annotated[int, Field(ge=0)] = 0
     usage: Usage = Usage()
+    tool_usage: Usage = Usage()
+    """Of it, what tool calls took; a parent task's budgets for them count it."""
     checks: tuple[CheckResult, ...] = ()
     reward: float | None = None
     """Weighted mean of the check scores in [0, 1]; ``None`` without checks or when the failure was not the agent's."""

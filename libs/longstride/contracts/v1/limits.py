@@ -11,6 +11,7 @@ Isolation = Literal["process", "gvisor", "microvm"]
 
 Positive = Annotated[int, Field(gt=0)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
+PositiveAmount = Annotated[float, Field(gt=0)]
 
 
 class Limits(Contract):
@@ -34,6 +35,35 @@ class Limits(Contract):
     """Seconds for one tool call."""
     model_timeout_s: PositiveSeconds = 180.0
     """Seconds for one model call."""
+    cpu_s: PositiveAmount | None = None
+    """CPU seconds of all tool calls together, a submission's checks included; ``None`` is no limit, as for those below."""
+    tool_s: PositiveAmount | None = None
+    """Seconds that all tool calls run, together."""
+    output_mb: PositiveAmount | None = None
+    """MiB of standard output and error that the commands of all tool calls write, together."""
+    sent_mb: PositiveAmount | None = None
+    """MiB that all tool calls send over the network, together."""
+    received_mb: PositiveAmount | None = None
+    """MiB that all tool calls receive over the network, together."""
+
+
+class Share(Contract):
+    """What a tool call has of one budget of its task."""
+
+    most: PositiveAmount
+    """The whole budget."""
+    left: Annotated[float, Field(ge=0)]
+    """What earlier calls have left of it: this one is stopped there."""
+
+
+class Allowance(Contract):
+    """What a tool call has of its task's budgets for tool calls; see ``Limits`` for each. ``None``: no limit."""
+
+    cpu_s: Share | None = None
+    tool_s: Share | None = None
+    output_mb: Share | None = None
+    sent_mb: Share | None = None
+    received_mb: Share | None = None
 
 
 class SandboxLimits(Contract):
@@ -50,10 +80,10 @@ class SandboxLimits(Contract):
     processes: Annotated[int, Field(ge=4)] = 64
     """Processes and threads."""
     disk_mb: Annotated[int, Field(ge=1)] = 256
-    """Bytes the workspace may hold."""
+    """MiB the workspace may hold, and any one file wherever it lies."""
     files: Annotated[int, Field(ge=16)] = 20_000
-    """Inodes the workspace may hold."""
+    """Inodes the workspace may hold; /tmp and shared memory together may hold as many."""
     output_bytes: Annotated[int, Field(ge=256)] = 1_048_576
     """Bytes of standard output and error kept; the rest is read and dropped."""
-    output_mb: Annotated[int, Field(ge=1)] = 16
+    output_mb: PositiveAmount = 16
     """MiB of standard output and error that a command may write before it is killed."""

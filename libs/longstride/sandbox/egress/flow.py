@@ -1,10 +1,16 @@
 """How fast and how much one direction of a call may move."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NoReturn
 
 BURST_S = 0.25
 """Seconds' worth of bytes that may go at once after a pause."""
+CHUNKS = (256, 1 << 16)
+"""Fewest and most bytes that are moved at a time."""
+LATELY_S = 1.0
+HELD_SHARE = 0.1
+"""Of a call's time, from which on the rate is what made it slow."""
 
 
 class TokenBucket:
@@ -28,6 +34,25 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate)
 
 
+class Hold:
+    """How long one direction was held back. Waits of several connections at a time count once."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seconds, self._until = 0.0, float("-inf")
+
+    def add(self, wait_s: float) -> None:
+        """A transfer waits so long from now on."""
+        if wait_s:
+            now = self._clock()
+            self._seconds += max(0.0, now + wait_s - max(now, self._until))
+            self._until = max(self._until, now + wait_s)
+
+    def explains(self, ran_s: float) -> bool:
+        """Whether a call that is stopped now, after ``ran_s`` seconds, was held back to the end and for a good part of it."""
+        return self._clock() - self._until < LATELY_S and self._seconds >= HELD_SHARE * ran_s
+
+
 class FlowExhausted(Exception):
     """The call has moved all it may in this direction."""
 
@@ -39,8 +64,16 @@ class Flow:
     bucket: TokenBucket
     cap: int
     """Bytes."""
-    moved: int = 0
-    exhausted: bool = False
+    hold: Hold
+    chunk: int = CHUNKS[1]
+    """Bytes to move at a time: what a slow rate lets through at once, so that a count tells how far it got."""
+    moved: int = field(default=0, init=False)
+    exhausted: bool = field(default=False, init=False)
+
+    @property
+    def room(self) -> int:
+        """Bytes that may still go."""
+        return self.cap - self.moved
 
     def take(self, amount: int) -> float:
         """Seconds to wait before these bytes may go.
@@ -48,14 +81,27 @@ class Flow:
         Raises:
             FlowExhausted: they may not.
         """
-        if self.exhausted or self.moved + amount > self.cap:
-            self.exhausted = True
-            raise FlowExhausted
+        if self.exhausted or amount > self.room:
+            self.stop()
         self.moved += amount
-        return self.bucket.take(amount)
+        wait_s = self.bucket.take(amount)
+        self.hold.add(wait_s)
+        return wait_s
+
+    def stop(self) -> NoReturn:
+        """More was asked for than may go.
+
+        Raises:
+            FlowExhausted: always.
+        """
+        self.exhausted = True
+        raise FlowExhausted
 
 
-def flow(kbytes_per_s: int, max_mbytes: int, clock: Callable[[], float]) -> Flow:
-    """A direction that has moved nothing yet."""
-    rate = kbytes_per_s * 1024.0
-    return Flow(TokenBucket(rate, rate * BURST_S, clock), max_mbytes << 20)
+def flow(kbytes_per_s: int, max_mbytes: int, clock: Callable[[], float], most_bytes: int | None = None) -> Flow:
+    """A direction that has moved nothing yet; ``most_bytes`` holds it where that is less than ``max_mbytes``."""
+    rate, cap = kbytes_per_s * 1024.0, max_mbytes << 20
+    fewest, most = CHUNKS
+    chunk = min(most, max(fewest, int(rate * BURST_S)))
+    held = cap if most_bytes is None else min(cap, most_bytes)
+    return Flow(TokenBucket(rate, rate * BURST_S, clock), held, Hold(clock), chunk)

@@ -17,6 +17,7 @@ from longstride.contracts.v1.egress import Egress
 from longstride.sandbox.base import Execution, Owner
 from longstride.sandbox.egress.inside import SOCKET
 from longstride.sandbox.egress.proxy import Proxy, World
+from longstride.sandbox.egress.served import NO_SITES, Sites
 
 BACKLOG = 128
 RESOLVERS = 4
@@ -26,11 +27,11 @@ RESOLVERS = 4
 class Gate:
     """Open from ``start`` to ``close``. One thread serves all its connections."""
 
-    def __init__(self, egress: Egress, listener: socket.socket, world: World) -> None:
+    def __init__(self, egress: Egress, listener: socket.socket, world: World, sites: Sites = NO_SITES) -> None:
         self._egress = egress
         self._listener = listener
         self._resolvers = ThreadPoolExecutor(RESOLVERS, thread_name_prefix="egress-resolver")
-        self._proxy = Proxy(egress, world, self._resolvers)
+        self._proxy = Proxy(egress, world, self._resolvers, sites)
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._serve, name="egress-proxy", daemon=True)
@@ -41,6 +42,7 @@ class Gate:
 
     def close(self) -> None:
         """Cut what is under way. A second call does nothing."""
+        self._proxy.ended.set()
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join()
@@ -48,10 +50,14 @@ class Gate:
 
     def account(self, execution: Execution) -> Execution:
         """Close, and add to a command's end what went through here."""
+        held_back = self._proxy.held_back(execution.usage.wall_ms / 1e3)
         self.close()
         done = replace(execution, connections=self._proxy.ledger.connections())
+        if execution.status == "timeout" and held_back:
+            rate = f"egress.kbytes_per_s={self._egress.kbytes_per_s}"
+            return replace(done, limit=rate, deadline=execution.limit)
         if self._proxy.exhausted and execution.status == "failed" and not execution.killed:
-            return replace(done, status="limit", limit=f"egress.max_mbytes={self._egress.max_mbytes}")
+            return replace(done, status="limit", limit=self._proxy.limit)
         return done
 
     def _serve(self) -> None:
@@ -80,18 +86,21 @@ class Gates:
         self._world = world or World()
 
     @contextmanager
-    def open(self, egress: Egress | None, folder: Path, owner: Owner | None) -> Iterator[Gate | NoGate]:
+    def open(
+        self, egress: Egress | None, folder: Path, owner: Owner | None, sites: Sites = NO_SITES
+    ) -> Iterator[Gate | NoGate]:
         """A gate while the command runs.
 
         Args:
             egress: what the task allows; ``None``: nothing, and there is no socket.
             folder: shown to the sandbox as ``SUPPORT``; removed by its maker, the socket with it.
             owner: whose processes may connect; ``None``: this process's own ids.
+            sites: hosts that the gate answers itself, where the rules name them.
         """
         if egress is None:
             yield NoGate()
             return
-        gate = Gate(egress, _listen(folder, owner), self._world)
+        gate = Gate(egress, _listen(folder, owner), self._world, sites)
         gate.start()
         try:
             yield gate

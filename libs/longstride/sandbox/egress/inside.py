@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from longstride.sandbox import certificates
 from longstride.sandbox.base import SUPPORT, Command
 
 RELAY, SOCKET = "egress-relay.py", "egress.sock"
@@ -12,7 +13,7 @@ RELAY_MB, RELAY_PROCESSES = 16, 1
 """What the relay may use is no part of the agent's share."""
 URL = f"http://127.0.0.1:{PORT}"
 HERE = "localhost,127.0.0.1,::1"
-VARIABLES = {
+VARIABLES = certificates.VARIABLES | {
     name: value
     for upper, value in {"HTTP_PROXY": URL, "HTTPS_PROXY": URL, "ALL_PROXY": URL, "NO_PROXY": HERE}.items()
     for name in (upper, upper.lower())

@@ -6,12 +6,14 @@ CONNECT for anything, absolute ``http://`` URIs for plain HTTP, one request a co
 import asyncio
 import re
 import socket
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 import h11
 
@@ -21,6 +23,7 @@ from longstride.sandbox.egress.allowlist import not_listed, rule_for
 from longstride.sandbox.egress.flow import Flow, FlowExhausted, flow
 from longstride.sandbox.egress.ledger import Entry, Ledger
 from longstride.sandbox.egress.request import Refusal, Target, target
+from longstride.sandbox.egress.served import NO_SITES, Answer, Served, Sites, Unserved
 
 CHUNK = 1 << 16
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -78,24 +81,42 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Proxy:
     """All connections of one call. Lives in one event loop."""
 
-    def __init__(self, egress: Egress, world: World, resolvers: Executor) -> None:
+    def __init__(self, egress: Egress, world: World, resolvers: Executor, sites: Sites = NO_SITES) -> None:
         """
         Args:
             egress: what the task allows.
             world: what is outside.
-            resolvers: threads in which names are resolved.
+            resolvers: threads in which names are resolved, and ``sites`` asked.
+            sites: hosts that are answered here.
         """
         self._egress = egress
         self._world = world
         self._resolvers = resolvers
+        self._sites = sites
+        self.ended = threading.Event()
+        """Set when nobody waits for answers any more."""
         self.ledger = Ledger(world.now)
-        self.outward = flow(egress.kbytes_per_s, egress.max_mbytes, world.clock)
-        self.inward = flow(egress.kbytes_per_s, egress.max_mbytes, world.clock)
+        self.outward = flow(egress.kbytes_per_s, egress.max_mbytes, world.clock, egress.sent_bytes)
+        self.inward = flow(egress.kbytes_per_s, egress.max_mbytes, world.clock, egress.received_bytes)
 
     @property
-    def exhausted(self) -> bool:
-        """Whether the call has moved all it may, one way or the other."""
-        return self.outward.exhausted or self.inward.exhausted
+    def exhausted(self) -> Flow | None:
+        """The direction in which the call has moved all it may."""
+        return next((way for way in (self.outward, self.inward) if way.exhausted), None)
+
+    @property
+    def limit(self) -> str | None:
+        """What held that direction, e.g. ``egress.max_mbytes=64``."""
+        spent = self.exhausted
+        if spent is None:
+            return None
+        if spent.cap == self._egress.max_mbytes << 20:
+            return f"egress.max_mbytes={self._egress.max_mbytes}"
+        return f"egress.{'sent' if spent is self.outward else 'received'}_bytes={spent.cap}"
+
+    def held_back(self, ran_s: float) -> bool:
+        """Whether a call that is stopped now, after ``ran_s`` seconds, is one whose transfers the rate held back."""
+        return self.outward.hold.explains(ran_s) or self.inward.hold.explains(ran_s)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end. What becomes of it is in the ledger."""
@@ -130,18 +151,44 @@ class Proxy:
         rule = rule_for(self._egress, wanted.host, wanted.port)
         if rule is None:
             raise Refusal(403, not_listed(self._egress, wanted.host, wanted.port))
+        if site := self._sites.get(wanted.host):
+            await self._serve(entry, wanted, client, site)
+            return
         addresses = await self._resolve(wanted)
         server = await self._connect(entry, addresses, wanted.port)
         entry.verdict, entry.why = "allowed", f"rule {rule}"
+        transfer = Transfer(entry, self._world, self.outward, self.inward)
         try:
-            await self._exchange(entry, conversation, wanted, client, server)
+            if wanted.onward is None:
+                await self._bounded(transfer, transfer.tunnel(conversation.trailing_data[0], client, server))
+            else:
+                await self._bounded(transfer, transfer.request(conversation, wanted.onward, client, server))
         finally:
             server[1].close()
 
+    async def _serve(self, entry: Entry, wanted: Target, client: Streams, site: Served) -> None:
+        """What the host's own side has of it.
+
+        Raises:
+            Refusal: nothing.
+        """
+        if wanted.onward is None or wanted.onward.method not in (b"GET", b"HEAD"):
+            raise Refusal(405, f"{wanted.host} is asked with GET or HEAD, by http:// alone")
+        path = wanted.onward.target.decode("ascii")
+        try:
+            asked = asyncio.get_running_loop().run_in_executor(self._resolvers, site.answer, path, self.ended)
+            answer = await asked
+        except Unserved as error:
+            raise Refusal(error.status, str(error), failed=True) from error
+        entry.verdict, entry.why = "allowed", answer.told
+        transfer = Transfer(entry, self._world, self.outward, self.inward)
+        with answer.body:
+            await self._bounded(transfer, transfer.answer(answer, client[1], whole=wanted.onward.method == b"GET"))
+
     def _require_room(self) -> None:
         bounds, ledger = self._world.bounds, self.ledger
-        if self.exhausted:
-            raise Refusal(403, f"this call has moved the {self._egress.max_mbytes} MiB that it may move")
+        if spent := self.exhausted:
+            raise Refusal(403, f"this call has moved the {_mebibytes(spent)} that it may move")
         if ledger.under_way > bounds.at_once:
             raise Refusal(503, f"more than {bounds.at_once} connections at once")
         if len(ledger.entries) > bounds.in_all:
@@ -197,23 +244,18 @@ class Proxy:
                     said = error.strerror or str(error)
         raise Refusal(502, f"{entry.host}:{port} cannot be connected to at {entry.address}: {said}", failed=True)
 
-    async def _exchange(
-        self, entry: Entry, conversation: h11.Connection, wanted: Target, client: Streams, server: Streams
-    ) -> None:
+    async def _bounded(self, transfer: "Transfer", work: Coroutine[Any, Any, None]) -> None:
         """Bytes both ways until both sides are done, or a bound cuts them."""
-        bounds = self._world.bounds
-        transfer = Transfer(entry, self._world, self.outward, self.inward)
+        bounds, entry = self._world.bounds, transfer.entry
         try:
             async with asyncio.timeout(bounds.total_s) as total, asyncio.timeout(bounds.idle_s) as transfer.idle:
-                if wanted.onward is None:
-                    await transfer.tunnel(conversation.trailing_data[0], client, server)
-                else:
-                    await transfer.request(conversation, wanted.onward, client, server)
+                await work
         except TimeoutError as error:
             silent = f"cut after {bounds.idle_s:g} s of silence" if transfer.idle.expired() else f"broken: {error}"
             entry.cut(f"cut after {bounds.total_s:g} s" if total.expired() else silent)
         except FlowExhausted:
-            entry.cut(f"cut at the {self._egress.max_mbytes} MiB that the call may move")
+            assert self.exhausted, "one of the two ways has ended the exchange"
+            entry.cut(f"cut at the {_mebibytes(self.exhausted)} that the call may move")
         except h11.ProtocolError as error:
             entry.cut(f"cut: the request's body is not well-formed: {error}")
         except OSError as error:
@@ -255,19 +297,29 @@ class Transfer:
                 upload.result()
             await download
 
+    async def answer(self, answer: Answer, writer: asyncio.StreamWriter, *, whole: bool) -> None:
+        """What was found on this side; ``whole``: not the head alone."""
+        head = (
+            f"HTTP/1.1 200 OK\r\nContent-Type: {answer.media_type}\r\nContent-Length: {answer.size}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        data = head.encode("ascii")
+        while data:
+            await self._receive(data, writer)
+            data = answer.body.read(self.inward.chunk) if whole else b""
+        self.entry.complete = True
+        writer.write_eof()
+
     async def _upload(self, early: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        data = early or await reader.read(CHUNK)
+        data = early or await reader.read(self.outward.chunk)
         while data:
             await self._send(data, writer)
-            data = await reader.read(CHUNK)
+            data = await reader.read(self.outward.chunk)
         writer.write_eof()
 
     async def _download(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(CHUNK):
-            await self._pace(self.inward, len(data))
-            self.entry.received += len(data)
-            writer.write(data)
-            await writer.drain()
+        while data := await reader.read(self.inward.chunk):
+            await self._receive(data, writer)
         self.entry.complete = True
         writer.write_eof()
 
@@ -283,17 +335,29 @@ class Transfer:
         await self._send(server.send(onward) or b"", writer)
         while not isinstance(event := conversation.next_event(), h11.EndOfMessage):
             if event is h11.NEED_DATA:
-                conversation.receive_data(await reader.read(CHUNK))
+                conversation.receive_data(await reader.read(self.outward.chunk))
             elif isinstance(event, h11.Data):
                 await self._send(server.send(event) or b"", writer)
         if last := server.send(h11.EndOfMessage()):
             await self._send(last, writer)
 
-    async def _send(self, data: bytes, writer: asyncio.StreamWriter) -> None:
-        await self._pace(self.outward, len(data))
-        self.entry.sent += len(data)
-        writer.write(data)
+    async def _receive(self, data: bytes, writer: asyncio.StreamWriter) -> None:
+        allowed = data[: self.inward.room]
+        await self._pace(self.inward, len(allowed))
+        self.entry.received += len(allowed)
+        writer.write(allowed)
         await writer.drain()
+        if len(allowed) < len(data):
+            self.inward.stop()
+
+    async def _send(self, data: bytes, writer: asyncio.StreamWriter) -> None:
+        allowed = data[: self.outward.room]
+        await self._pace(self.outward, len(allowed))
+        self.entry.sent += len(allowed)
+        writer.write(allowed)
+        await writer.drain()
+        if len(allowed) < len(data):
+            self.outward.stop()
 
     async def _pace(self, direction: Flow, amount: int) -> None:
         """Something moved: the silence is over, and as fast as this it may not go on."""
@@ -312,6 +376,10 @@ async def _ended(*tasks: asyncio.Future[None]) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _mebibytes(spent: Flow) -> str:
+    return f"{spent.cap / 2**20:.3g} MiB"
 
 
 async def _say(writer: asyncio.StreamWriter, refusal: Refusal) -> None:

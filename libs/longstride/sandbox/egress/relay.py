@@ -5,6 +5,7 @@ grandchild is nobody's child but the first process's, so that the program never 
 """
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
@@ -143,6 +144,25 @@ def detach(listener: socket.socket, path: str) -> None:
     Relay(listener, path).serve()
 
 
+def listening(port: int) -> socket.socket:
+    """At the port, or at another when a call that shares this network has its relay there: the program is told which."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(MOST)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        listener.close()
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(MOST)
+        usual, other = (f"http://127.0.0.1:{number}" for number in (port, listener.getsockname()[1]))
+        os.environ.update({name: other for name, value in os.environ.items() if value == usual})
+    return listener
+
+
 def become(argv: "list[str]") -> None:
     """The program, with the signals that Python had set aside."""
     for name in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -158,11 +178,8 @@ def become(argv: "list[str]") -> None:
 def main() -> None:
     """See above."""
     path, port, argv = sys.argv[1], int(sys.argv[2]), sys.argv[4:]
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(("127.0.0.1", port))
-        listener.listen(MOST)
+        listener = listening(port)
     except OSError as error:
         sys.stderr.write(f"the relay to the egress proxy cannot listen on port {port}: {error.strerror}\n")
         sys.exit(NO_RELAY)

@@ -1,0 +1,69 @@
+"""Hosts that a call's proxy answers itself, so that what lies behind them stays out of reach."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from longstride.contracts.v1.egress import Egress, EgressRule
+
+PORT = 80
+"""They are asked in plain HTTP: nothing leaves the host."""
+KBYTES_PER_S, MAX_MBYTES = 10_000_000, 4096
+"""It is no network; the workspace's own bounds hold what comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was asked for."""
+
+    body: BinaryIO
+    """Closed by whoever sends it."""
+    size: int
+    """Bytes of it."""
+    media_type: str
+    told: str
+    """For the record: what it was, and where it came from."""
+
+
+class Unserved(Exception):
+    """There is no answer; the text says why in a sentence."""
+
+    def __init__(self, status: int, why: str) -> None:
+        """
+        Args:
+            status: of HTTP.
+            why: for the agent and the record.
+        """
+        super().__init__(why)
+        self.status = status
+
+
+class Ended(Protocol):
+    """A ``threading.Event``, or anything that answers like one."""
+
+    def is_set(self) -> bool:
+        """Whether the call has ended, and nobody waits for an answer any more."""
+        ...
+
+
+class Served(Protocol):
+    """One host. May be asked from many threads."""
+
+    def answer(self, path: str, ended: Ended) -> Answer:
+        """What it has under a path. Blocks.
+
+        Raises:
+            Unserved: nothing, or it cannot be had now.
+        """
+        ...
+
+
+Sites = Mapping[str, Served]
+"""By their hosts' names."""
+NO_SITES: Sites = {}
+
+
+def way_to(sites: Sites) -> Egress:
+    """The rules of a call that reaches these hosts and no other."""
+    rules = tuple(EgressRule(host=host, ports=(PORT,)) for host in sites)
+    return Egress(rules=rules, kbytes_per_s=KBYTES_PER_S, max_mbytes=MAX_MBYTES)

@@ -1,0 +1,180 @@
+"""The programs that run on between the calls of tasks: a household is one task's.
+
+They live in this process, and see one directory: the task's workspace as the last step left it. Where that directory is
+given up (the call was stopped, or another executor went on with the task), they are ended, because what they would see and
+do from then on is no part of the task.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from longstride.sandbox.base import Sandbox, SandboxBackend, Volume
+from longstride.sandbox.errors import SandboxFailed
+from longstride.sandbox.workspace import Workspace, Workspaces
+from longstride.tools.live_process import LiveProcess
+
+
+class Crowded(ValueError):
+    """No further process; the text says which bound is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of processes that live between calls; what else they may use is as for a call."""
+
+    wall_s: float = 3600.0
+    """Seconds that one may live."""
+    cpu_s: float = 600.0
+    """CPU seconds of one."""
+    of_a_task: int = 4
+    """Running at once."""
+    of_all: int = 32
+    """Running at once in this process."""
+
+
+class Household:
+    """One task's. Its calls come one at a time; it may be ended from any thread."""
+
+    def __init__(self, workspaces: Workspaces) -> None:
+        self._workspaces = workspaces
+        self._processes: dict[str, LiveProcess] = {}
+        self._volume: Volume | None = None
+        self._guard = threading.Lock()
+
+    @property
+    def running(self) -> list[LiveProcess]:
+        """In the order of their start."""
+        with self._guard:
+            return [process for process in self._processes.values() if process.running]
+
+    @property
+    def names(self) -> list[str]:
+        """Those that can be asked, ended ones included."""
+        return list(self._processes)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is known here."""
+        return not self._processes
+
+    @property
+    def network(self) -> Sandbox | None:
+        """A sandbox that lives: the task's other calls share its network."""
+        return next((sandbox for process in self.running if (sandbox := process.sandbox)), None)
+
+    def get(self, name: str) -> LiveProcess | None:
+        """One of them."""
+        return self._processes.get(name)
+
+    def add(self, process: LiveProcess, backend: SandboxBackend, workspace: Workspace) -> None:
+        """Start it; an ended one of its name is forgotten."""
+        with self._guard:
+            self._processes[process.name] = process
+            self._volume = workspace.volume
+        self._workspaces.pin(workspace.volume, self.lose)
+        process.start(backend)
+
+    def settle_in(self, workspace: Workspace) -> None:
+        """The directory of this call: whoever lives in another one has no part in the task any more."""
+        if self._volume not in (None, workspace.volume):
+            self.lose("the task went on in another directory")
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nobody writes meanwhile.
+
+        Raises:
+            SandboxFailed: one runs, and cannot be paused.
+        """
+        paused: list[LiveProcess] = []
+        try:
+            paused += [process for process in self.running if process.pause()]
+            yield
+        finally:
+            for process in paused:
+                process.resume()
+
+    def committed(self) -> None:
+        """All that was written until now is in a snapshot; where nobody lives any more, the directory is one like others.
+
+        Call it while all are paused.
+        """
+        if self._volume and not self.running:
+            self._workspaces.unpin(self._volume)
+            self._volume = None
+
+    def lose(self, why: str) -> None:
+        """End all that run; each says so when it is asked for."""
+        with self._guard:
+            volume, self._volume = self._volume, None
+            processes = list(self._processes.values())
+        for process in processes:
+            process.kill(f"it was lost: {why}")
+        if volume:
+            self._workspaces.unpin(volume)
+
+
+@dataclass
+class Households:
+    """All tasks' of this process."""
+
+    workspaces: Workspaces
+    bounds: Bounds = Bounds()
+    _households: dict[str, Household] = field(default_factory=dict)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, task_id: str) -> Household:
+        """The task's; a new one is kept only once something lives in it."""
+        with self._guard:
+            return self._households.get(task_id) or Household(self.workspaces)
+
+    @property
+    def tasks(self) -> list[str]:
+        """Whose processes are known here."""
+        with self._guard:
+            return list(self._households)
+
+    @property
+    def running(self) -> int:
+        """Processes of all."""
+        with self._guard:
+            return sum(len(household.running) for household in self._households.values())
+
+    def admit(self, task_id: str, household: Household) -> None:
+        """Make room for one more.
+
+        Raises:
+            Crowded: there is none.
+        """
+        if len(household.running) >= self.bounds.of_a_task:
+            raise Crowded(f"{self.bounds.of_a_task} processes of this task run already: stop one first")
+        if self.running >= self.bounds.of_all:
+            raise Crowded(f"this executor keeps {self.bounds.of_all} processes already: go on without, or try later")
+        with self._guard:
+            self._households[task_id] = household
+
+    def end(self, task_id: str) -> None:
+        """The task has ended: so do its processes, and its directory goes."""
+        with self._guard:
+            household = self._households.pop(task_id, None)
+        if household:
+            household.lose("the task has ended")
+            self.workspaces.forget(task_id)
+
+    def close(self) -> None:
+        """The executor ends."""
+        for task_id in self.tasks:
+            self.end(task_id)
+
+
+def try_pause(process: LiveProcess) -> str | None:
+    """Why this host cannot keep it: a process that cannot be paused would write while its workspace is collected."""
+    try:
+        if process.pause():
+            process.resume()
+    except SandboxFailed as error:
+        process.kill(None)
+        return str(error)
+    return None

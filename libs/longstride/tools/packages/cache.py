@@ -1,0 +1,150 @@
+"""Files of packages on the host's disk, under their sha256, and pages for a short while. Processes share it without locks: what has
+a name is whole, and was verified."""
+
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+from longstride.sandbox.egress.served import Unserved
+
+PAGE_S = 300.0
+"""Seconds for which a page is believed."""
+ABANDONED_S = 3600.0
+"""Age of a part that nobody writes any more: no download takes so long."""
+PART = ".part-"
+CHUNK = 1 << 20
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class PackageCache:
+    """One folder."""
+
+    folder: Path
+    """Made when it is first needed."""
+    most_bytes: int
+    """Of all files together; those that nobody used for longest go first."""
+
+    def file(self, sha256: str) -> BinaryIO | None:
+        """A file that is here; one that does not have this hash any more goes, and counts as absent."""
+        path = self._path(sha256)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return None
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            file.close()
+            path.unlink(missing_ok=True)
+            return None
+        os.utime(file.fileno())
+        file.seek(0)
+        return file
+
+    def keep(self, sha256: str, chunks: Iterable[bytes], what: str) -> BinaryIO:
+        """Write a file as it comes, and give it back open.
+
+        Args:
+            sha256: what it must have.
+            chunks: its bytes.
+            what: its name, for complaints.
+
+        Raises:
+            Unserved: it is another file, it is too large, or the host's disk is full. Nothing of it is left.
+        """
+        path = self._path(sha256)
+        try:
+            self._write(path, sha256, chunks, what)
+            kept = path.open("rb")
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise Unserved(507, f"no room is left on the executor's host for {what}: {error.strerror}") from error
+        self._make_room(path)
+        return kept
+
+    def page(self, name: str) -> bytes | None:
+        """What was kept under a name, while it is fresh."""
+        path = self._page(name)
+        try:
+            fresh = time.time() - path.stat().st_mtime < PAGE_S
+            return path.read_bytes() if fresh else None
+        except FileNotFoundError:
+            return None
+
+    def keep_page(self, name: str, data: bytes) -> None:
+        """For ``PAGE_S``. A full disk costs the next call a request, and no more."""
+        path = self._page(name)
+        part = self._part(path)
+        try:
+            part.write_bytes(data)
+            part.replace(path)
+            self._drop_stale_pages(path.parent)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _write(self, path: Path, sha256: str, chunks: Iterable[bytes], what: str) -> None:
+        part = self._part(path)
+        try:
+            with part.open("xb") as file:
+                self._fill(file, sha256, chunks, what)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _fill(self, file: BinaryIO, sha256: str, chunks: Iterable[bytes], what: str) -> None:
+        digest, size = hashlib.sha256(), 0
+        for chunk in chunks:
+            size += len(chunk)
+            if size > self.most_bytes:
+                raise Unserved(
+                    413, f"{what} is larger than the executor's whole cache of packages, {self.most_bytes} bytes"
+                )
+            digest.update(chunk)
+            file.write(chunk)
+        if digest.hexdigest() != sha256:
+            raise Unserved(
+                502, f"{what} is not the file that the index names: its sha256 is {digest.hexdigest()}, not {sha256}"
+            )
+        file.flush()
+        os.fsync(file.fileno())
+
+    def _drop_stale_pages(self, folder: Path) -> None:
+        now = time.time()
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError):
+                if now - path.stat().st_mtime > PAGE_S:
+                    path.unlink()
+
+    def _make_room(self, newest: Path) -> None:
+        """Below the bound again; what is open stays readable for those who have it."""
+        now, entries = time.time(), []
+        for path in (self.folder / "files").iterdir():
+            with suppress(FileNotFoundError):
+                entries.append((path.stat().st_mtime, path.stat().st_size, path))
+        total = sum(size for _, size, _ in entries)
+        for used_at, size, path in sorted(entries):
+            abandoned = path.name.startswith(PART) and now - used_at > ABANDONED_S
+            surplus = total > self.most_bytes and path != newest and not path.name.startswith(PART)
+            if abandoned or surplus:
+                path.unlink(missing_ok=True)
+                total -= size
+
+    def _path(self, sha256: str) -> Path:
+        return self.folder / "files" / sha256
+
+    def _page(self, name: str) -> Path:
+        return self.folder / "pages" / f"{name}.json"
+
+    def _part(self, path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.with_name(f"{PART}{uuid4().hex}")

@@ -1,0 +1,218 @@
+"""Processes that live between the calls of a task, in real sandboxes."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from longstride.contracts.v1.check import CommandCheck
+from longstride.contracts.v1.egress import Egress, EgressRule
+from longstride.sandbox.errors import ExecutionCancelled
+from longstride.tools.executor import Executor
+from longstride.tools.household import Bounds, Households
+from longstride.tools.registry import builtin_tools
+from tests.support.eventually import eventually
+from tests.support.living import LivingTask
+from tests.support.sandboxes import POOL, SMALL, Arena, arena
+
+LIMITS = SMALL.model_copy(update={"disk_mb": 16})
+SERVER = "exec python3 -u -m http.server 8000 --bind 127.0.0.1"
+GET = (
+    'python3 -c "import urllib.request as u; print(u.build_opener(u.ProxyHandler({})).open('
+    "'http://127.0.0.1:8000/%s', timeout=5).read().decode())\""
+)
+
+
+@dataclass
+class House:
+    box: Arena
+    households: Households
+    task: LivingTask
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "runc"])
+def box(request: pytest.FixtureRequest) -> Iterator[Arena]:
+    with arena(name=request.param) as made:
+        yield made
+
+
+def house_in(box: Arena, bounds: Bounds = Bounds()) -> House:
+    households = Households(box.workspaces, bounds)
+    executor = Executor(box.backend, box.workspaces, box.artifacts, builtin_tools(), households=households)
+    return House(box, households, LivingTask(executor, LIMITS))
+
+
+@pytest.fixture
+def house(box: Arena) -> Iterator[House]:
+    made = house_in(box)
+    yield made
+    made.households.close()
+    box.workspaces.forget("task")
+    eventually(lambda: box.left_over() == set())
+
+
+def started(house: House, name: str, command: str, **more: object) -> str:
+    status, text = house.task.call("process_start", name=name, command=command, **more)
+    assert status == "ok", text
+    return text
+
+
+def test_a_server_is_started_queried_edited_and_stopped(house: House) -> None:
+    task = house.task
+    task.call("write_file", path="site/page.html", content="first")
+    started(house, "web", SERVER, cwd="site")
+    task.call("process_poll", name="web", wait_s=10, pattern="Serving HTTP")
+    eventually(lambda: task.call("shell", command=GET % "page.html") == ("ok", "first\n"))
+    task.call("write_file", path="site/page.html", content="second")
+    assert task.call("shell", command=GET % "page.html") == ("ok", "second\n")
+    assert "GET /page.html" in task.call("process_poll", name="web")[1]
+    status, text = task.call("process_stop", name="web")
+    assert (status, text.splitlines()[-1]) == ("ok", "[web ended with exit code 143]")
+    assert "Connection refused" in task.call("shell", command=GET % "page.html")[1]
+
+
+def test_two_processes_share_a_network_and_other_tasks_do_not(house: House) -> None:
+    task = house.task
+    task.call("write_file", path="a", content="here")
+    started(house, "web", SERVER)
+    task.call("process_poll", name="web", wait_s=10, pattern="Serving HTTP")
+    started(house, "client", f"{GET % 'a'}; exec sleep 60")
+    assert "here\n" in task.call("process_poll", name="client", wait_s=10, pattern="here")[1]
+    other = LivingTask(task.executor, LIMITS, "stranger")
+    assert "Connection refused" in other.call("shell", command=GET % "a")[1]
+    house.box.workspaces.forget("stranger")
+    # The second keeps the network that both share.
+    task.call("process_stop", name="web")
+    started(house, "again", SERVER)
+    eventually(lambda: task.call("shell", command=GET % "a") == ("ok", "here\n"))
+
+
+def test_an_interpreter_is_talked_with(house: House) -> None:
+    task = house.task
+    started(house, "py", "exec python3 -i -u -q")
+    task.call("process_send", name="py", text="x = 6 * 7")
+    assert "42\n" in task.call("process_send", name="py", text="print(x)", wait_s=5)[1]
+    task.call("process_send", name="py", text="import os; os._exit(7)", wait_s=5)
+    eventually(lambda: "ended with exit code 7" in task.call("process_poll", name="py")[1])
+
+
+def test_a_program_that_ends_well_is_given_the_time_to(house: House) -> None:
+    script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(open('bye', 'w').write('x') and 0))\nprint('up', flush=True)\ntime.sleep(60)\n"
+    house.task.call("write_file", path="p.py", content=script)
+    started(house, "p", "cd /workspace && python3 p.py; echo over")
+    house.task.call("process_poll", name="p", wait_s=10, pattern="up")
+    assert "over\n[p ended with exit code 0]" in house.task.call("process_stop", name="p")[1]
+    assert house.task.call("shell", command="cat bye") == ("ok", "x\n")
+
+
+def test_one_that_ignores_everything_is_killed(house: House) -> None:
+    started(house, "s", "trap '' TERM HUP INT; echo up; while :; do sleep 60; done")
+    house.task.call("process_poll", name="s", wait_s=5, pattern="up")
+    assert house.task.call("process_stop", name="s", grace_s=0.5)[1].endswith("[s was killed]")
+
+
+def test_a_flood_is_bounded_and_stopped_by_the_tasks_limit(house: House) -> None:
+    house.task.call("process_start", name="f", command="exec yes")
+    status, text = house.task.call("process_poll", name="f", wait_s=20, until_end=True)
+    assert (status, text.splitlines()[-1]) == ("limit", "[f was stopped by output_mb=16]")
+
+
+def test_a_fork_bomb_leaves_the_executor_serving(house: House) -> None:
+    house.task.call("process_start", name="bomb", command=":(){ :|:& };:; sleep 60")
+    assert LivingTask(house.task.executor, LIMITS, "next").call("shell", command="echo served") == ("ok", "served\n")
+    house.box.workspaces.forget("next")
+    assert house.task.call("shell", command="echo served") == ("ok", "served\n")
+    status, _ = house.task.call("process_stop", name="bomb", grace_s=0.1)
+    assert status in ("ok", "limit")
+
+
+def test_what_it_writes_all_the_time_is_collected_whole(house: House) -> None:
+    task = house.task
+    writer = "i=0; while :; do i=$((i+1)); echo $i > n.tmp; mv n.tmp n; echo $i >> log; done"
+    started(house, "w", writer)
+    for _ in range(5):
+        assert task.call("shell", command="cat n")[0] == "ok"
+    task.call("process_stop", name="w")
+    last = task.call("shell", command="tail -n 1 log")
+    house.box.workspaces.forget("task")
+    assert task.call("shell", command="tail -n 1 log") == last
+
+
+def test_a_socket_in_the_workspace_does_not_end_it(house: House) -> None:
+    code = (
+        "import socket; s = socket.socket(socket.AF_UNIX); s.bind('s'); s.listen(); print('up', flush=True); s.accept()"
+    )
+    started(house, "u", f'exec python3 -c "{code}"')
+    house.task.call("process_poll", name="u", wait_s=5, pattern="up")
+    assert "[u runs" in house.task.call("process_poll", name="u")[1]
+    connect = "import socket; socket.socket(socket.AF_UNIX).connect('s')"
+    assert house.task.call("shell", command=f'python3 -c "{connect}"')[0] == "ok"
+    eventually(lambda: "ended with exit code 0" in house.task.call("process_poll", name="u")[1])
+
+
+def test_a_stopped_call_takes_it_along_and_leaves_nothing(house: House) -> None:
+    cancelled = threading.Event()
+    started(house, "web", SERVER)
+    threading.Timer(0.5, cancelled.set).start()
+    with pytest.raises(ExecutionCancelled):
+        house.task.call("shell", command="sleep 30", cancelled=cancelled)
+    assert house.households.running == 0
+    assert "it was lost: the call was stopped" in house.task.call("process_poll", again=True, name="web")[1]
+
+
+def test_the_end_of_the_task_ends_it(house: House) -> None:
+    started(house, "web", SERVER)
+    house.households.end("task")
+    assert house.households.running == 0
+
+
+def test_a_submission_is_judged_beside_it(house: House) -> None:
+    started(house, "w", "while :; do date > now.tmp; mv now.tmp now; done")
+    check = CommandCheck(name="there", run="test -s now")
+    eventually(lambda: house.task.call("shell", command="ls")[1].find("now") >= 0)
+    house.task.call("submit", answer="", checks=(check,))
+    assert house.task.last is not None
+    assert [result.passed for result in house.task.last.checks] == [True]
+
+
+def test_limits_of_its_own(box: Arena) -> None:
+    house = house_in(box, Bounds(wall_s=1.5, cpu_s=60))
+    house.task.call("process_start", name="s", command="exec sleep 60")
+    status, text = house.task.call("process_poll", name="s", wait_s=20)
+    assert (status, text) == ("limit", "[s was stopped by wall_s=1.5]")
+    house.households.close()
+    box.workspaces.forget("task")
+
+
+def test_sandboxes_from_the_pool_live_as_well() -> None:
+    with arena(name=POOL) as box:
+        house = house_in(box)
+        started(house, "web", SERVER)
+        house.task.call("process_poll", name="web", wait_s=10, pattern="Serving HTTP")
+        house.task.call("write_file", path="a", content="here")
+        assert house.task.call("shell", command=GET % "a") == ("ok", "here\n")
+        assert house.task.call("process_stop", name="web")[0] == "ok"
+        house.households.close()
+        box.workspaces.forget("task")
+
+
+def test_calls_with_a_way_out_share_a_network_too() -> None:
+    with arena() as box:
+        house = house_in(box)
+        house.task.egress = Egress(rules=(EgressRule(host="example.invalid", ports=(80,)),))
+        house.task.call("write_file", path="a", content="here")
+        started(house, "web", SERVER)
+        house.task.call("process_poll", name="web", wait_s=10, pattern="Serving HTTP")
+        # Both have a relay in one network: the second one listens elsewhere, and its program is told where.
+        status, text = house.task.call("shell", command=f"echo $http_proxy; {GET % 'a'}")
+        assert status == "ok", text
+        proxy, page = text.split()
+        assert page == "here"
+        assert proxy.startswith("http://127.0.0.1:")
+        assert proxy != "http://127.0.0.1:3128"
+        asked = "python3 -c \"import urllib.request as u; u.urlopen('http://refused.invalid/')\""
+        assert "403" in house.task.call("shell", command=asked)[1]
+        assert house.task.last is not None
+        assert house.task.last.traffic is not None
+        house.households.close()

@@ -1,0 +1,309 @@
+"""Processes that live between the calls of a task, above the in-memory sandbox."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from longstride.contracts.v1.limits import SandboxLimits
+from longstride.sandbox.errors import ExecutionCancelled, SandboxFailed
+from longstride.sandbox.memory import AskedToEnd, MemoryCell, MemorySandbox, Process
+from longstride.sandbox.workspace import Workspaces
+from longstride.storage.memory import MemoryArtifacts
+from longstride.tools.executor import Executor
+from longstride.tools.household import Bounds, Households
+from longstride.tools.output_ring import OutputRing
+from longstride.tools.registry import builtin_tools
+from tests.support.eventually import eventually
+from tests.support.leaks import none_left
+from tests.support.living import LivingTask
+
+LIMITS = SandboxLimits(wall_s=5, disk_mb=1, files=50, output_bytes=4096, output_mb=1)
+
+
+def program(process: Process) -> int:
+    """A few commands by name, for ``shell`` and for ``process_start``."""
+    line = process.argv[-2] if "cd --" in process.argv[2] else process.argv[-1]
+    word, _, rest = line.partition(" ")
+    match word:
+        case "serve":
+            process.print("ready")
+            while True:
+                path = process.workspace / "page"
+                process.network[8000] = path.read_text() if path.exists() else "no page"
+                process.work(0.01)
+        case "get":
+            process.print(process.network.get(8000, "connection refused"))
+        case "echo":
+            while line_ := process.read_line().decode():
+                process.print(f"heard {line_.strip()}")
+            process.print("end of input")
+            return 3
+        case "deaf":
+            process.work(60)
+        case "stubborn":
+            while True:
+                try:
+                    process.work(60)
+                except AskedToEnd:
+                    process.print("no")
+        case "polite":
+            try:
+                process.work(60)
+            except AskedToEnd:
+                process.print("goodbye")
+                return 0
+        case "write":
+            name, _, text = rest.partition(" ")
+            (process.workspace / name).write_text(text)
+        case "later":
+            process.read_line()
+            (process.workspace / "later").write_text(rest)
+        case "flood":
+            for n in range(int(rest)):
+                process.print(f"line {n:05d}")
+            process.work(60)
+        case "endless":
+            while True:
+                process.print("x" * 1000)
+        case "fill":
+            (process.workspace / "fill").write_bytes(bytes(2 << 20))
+        case "fail":
+            return 9
+        case "broken":
+            raise SandboxFailed("the host is out of order")
+        case "hang":
+            process.work(60)
+        case _:
+            raise AssertionError(f"no command {word!r}")
+    return 0
+
+
+@dataclass
+class World:
+    task: LivingTask
+    households: Households
+    backend: MemorySandbox
+    workspaces: Workspaces
+    artifacts: MemoryArtifacts
+
+    def other(self, name: str = "other") -> LivingTask:
+        return LivingTask(self.task.executor, LIMITS, name)
+
+
+def made(tmp_path: Path, bounds: Bounds = Bounds(), max_live: int = 16) -> World:
+    backend = MemorySandbox(tmp_path / "v", {"sh": program})
+    artifacts = MemoryArtifacts()
+    workspaces = Workspaces(artifacts, backend.volumes, max_live=max_live)
+    households = Households(workspaces, bounds)
+    executor = Executor(backend, workspaces, artifacts, builtin_tools(), households=households)
+    return World(LivingTask(executor, LIMITS), households, backend, workspaces, artifacts)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with none_left():
+        world = made(tmp_path)
+        yield world
+        world.households.close()
+        world.workspaces.close()
+
+
+def test_a_server_is_reached_by_the_tasks_other_calls_and_by_nobody_else(world: World) -> None:
+    task = world.task
+    task.call("write_file", path="page", content="first")
+    status, text = task.call("process_start", name="web", command="serve")
+    assert status == "ok"
+    assert text.startswith("ready\n[web runs for ")
+    assert task.call("shell", command="get") == ("ok", "first\n")
+    task.call("write_file", path="page", content="second")
+    eventually(lambda: task.call("shell", command="get") == ("ok", "second\n"))
+    assert world.other().call("shell", command="get") == ("ok", "connection refused\n")
+    assert task.call("process_stop", name="web") == ("ok", "ready\n[web ended with exit code 143]")
+    assert task.call("shell", command="get") == ("ok", "connection refused\n")
+
+
+def test_a_conversation(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="r", command="echo")
+    assert task.call("process_send", name="r", text="one")[1].startswith("heard one\n[r runs for")
+    assert task.call("process_poll", name="r")[1].startswith("[r runs for")
+    task.call("process_send", name="r", text="two\nthree", wait_s=0)
+    _, text = task.call("process_poll", name="r", wait_s=5, pattern="thr..")
+    assert text.startswith("heard two\nheard three\n")
+    assert "not found in 0.02 s" in task.call("process_poll", name="r", wait_s=0.02, pattern="four")[1]
+    task.call("process_send", name="r", newline=False, end_of_input=True, wait_s=0)
+    task.call("process_poll", name="r", wait_s=5, until_end=True)
+    assert task.last is not None
+    assert task.last.observation is not None
+    assert task.last.observation.exit_code == 3
+    assert task.call("process_send", name="r", text="anybody?")[1] == "[r ended with exit code 3]"
+
+
+def test_a_step_that_is_made_again_is_answered_the_same_and_sends_nothing_twice(world: World) -> None:
+    task = world.task
+    started = task.call("process_start", name="r", command="echo")
+    assert (
+        started[1].split(" for ")[0]
+        == task.call("process_start", again=True, name="r", command="echo")[1].split(" for ")[0]
+    )
+    for again in (False, True):
+        _, text = task.call("process_send", again=again, name="r", text="one")
+        assert text.startswith("heard one\n[")
+    _, text = task.call("process_send", name="r", text="two")
+    assert text.startswith("heard two\n[")
+    for again in (False, True):
+        assert task.call("process_stop", again=again, name="r") == ("ok", "end of input\n[r ended with exit code 3]")
+
+
+def test_stopping_asks_before_it_kills(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="a", command="polite")
+    assert task.call("process_stop", name="a") == ("ok", "goodbye\n[a ended with exit code 0]")
+    task.call("process_start", name="b", command="stubborn")
+    assert task.call("process_stop", name="b", grace_s=0.2) == ("ok", "no\n[b was killed]")
+
+
+def test_what_it_writes_between_two_steps_is_part_of_the_next(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="w", command="later made")
+    before = task.workspace
+    assert task.call("process_send", name="w", text="go", wait_s=5)[0] == "ok"
+    eventually(lambda: "ended" in task.call("process_poll", name="w")[1])
+    assert task.workspace != before
+    task.executor._workspaces.forget("task")
+    assert task.call("read_file", path="later")[1].endswith("made")
+
+
+def test_a_workspace_that_somebody_lives_in_is_not_dropped_to_make_room(tmp_path: Path) -> None:
+    world = made(tmp_path, max_live=1)
+    world.task.call("process_start", name="web", command="serve")
+    for n in range(3):
+        world.other(f"t{n}").call("shell", command=f"write a {n}")
+    assert world.task.call("process_poll", name="web")[1].startswith("ready\n[web runs")
+    world.task.call("process_stop", name="web")
+    world.other().call("shell", command="write a b")
+    assert len(world.workspaces._live) == 1
+    world.households.close()
+    world.workspaces.close()
+
+
+@pytest.mark.parametrize("tool", ["shell", "process_poll"])
+def test_a_stopped_call_takes_the_processes_along_and_the_next_is_told(world: World, tool: str) -> None:
+    task, cancelled = world.task, threading.Event()
+    task.call("process_start", name="web", command="serve")
+    threading.Timer(0.2, cancelled.set).start()
+    arguments = {"command": "hang"} if tool == "shell" else {"name": "web", "wait_s": 5, "until_end": True}
+    with pytest.raises(ExecutionCancelled):
+        task.call(tool, cancelled=cancelled, **arguments)
+    assert task.call("process_poll", again=True, name="web") == (
+        "failed",
+        "ready\n[web is gone: it was lost: the call was stopped. Start it again with process_start]",
+    )
+    assert task.call("process_start", name="web", command="serve")[0] == "ok"
+
+
+def test_a_step_made_again_after_it_changed_the_files_finds_them_lost(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="web", command="serve")
+    task.call("shell", command="write a b")
+    assert task.call("shell", again=True, command="get") == ("ok", "connection refused\n")
+    _, text = task.call("process_poll", name="web")
+    assert "it was lost: a call was made again, or another executor went on with the task" in text
+
+
+def test_a_workspace_that_cannot_be_kept_takes_them_along(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="web", command="serve")
+    assert task.call("shell", command="fill")[0] == "limit"
+    assert "it was lost: the workspace could not be kept" in task.call("process_poll", name="web")[1]
+
+
+def test_output_is_bounded_and_says_what_is_missing(world: World) -> None:
+    task = world.task
+    _, text = task.call("process_start", name="f", command="flood 2000")
+    # 2000 lines of 11 bytes; the 4096 that are kept are 372 of them and 4 bytes.
+    assert text.startswith("[17904 bytes before this were dropped]\n627\nline 01628\n")
+    assert "\nline 01999\n[f runs for " in text
+
+
+def test_limits_of_its_own_end_it(tmp_path: Path) -> None:
+    world = made(tmp_path, Bounds(wall_s=0.3))
+    world.task.call("process_start", name="d", command="deaf")
+    assert world.task.call("process_poll", name="d", wait_s=5) == ("limit", "[d was stopped by wall_s=0.3]")
+    world.task.call("process_start", name="e", command="endless")
+    world.task.call("process_poll", name="e", wait_s=5, until_end=True)
+    world.households.close()
+    world.workspaces.close()
+
+
+def test_a_task_has_a_few_and_an_executor_a_few_more(tmp_path: Path) -> None:
+    world = made(tmp_path, Bounds(of_a_task=1, of_all=2))
+    assert world.task.call("process_start", name="a", command="deaf")[0] == "ok"
+    assert "1 processes of this task run already" in world.task.call("process_start", name="b", command="deaf")[1]
+    assert world.other("x").call("process_start", name="a", command="deaf")[0] == "ok"
+    assert "keeps 2 processes already" in world.other("y").call("process_start", name="a", command="deaf")[1]
+    world.households.end("x")
+    assert world.other("y").call("process_start", name="a", command="deaf")[0] == "ok"
+    assert world.households.tasks == ["task", "y"]
+    world.households.close()
+    world.workspaces.close()
+
+
+def test_names_are_taken_once_and_free_after_the_end(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="a", command="deaf")
+    status, text = task.call("process_start", name="a", command="deaf")
+    assert (status, text) == ("failed", "a process named 'a' runs already: stop it first, or choose another name")
+    task.call("process_stop", name="a")
+    assert task.call("process_start", name="a", command="fail")[1] == "[a ended with exit code 9]"
+
+
+@pytest.mark.parametrize("tool", ["process_poll", "process_send", "process_stop"])
+def test_a_process_that_is_not_here(world: World, tool: str) -> None:
+    status, text = world.task.call(tool, name="web")
+    assert status == "failed"
+    assert text.startswith("there is no process 'web' here; there are: none. If you started it before, it was lost")
+
+
+def test_a_sandbox_that_breaks_is_told_of(world: World) -> None:
+    status, text = world.task.call("process_start", name="b", command="broken")
+    assert status == "failed"
+    assert "its sandbox broke: the host is out of order" in text
+
+
+def test_a_host_that_cannot_pause_keeps_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot(_: MemoryCell) -> None:
+        raise SandboxFailed("no freezer here")
+
+    monkeypatch.setattr(MemoryCell, "pause", cannot)
+    status, text = world.task.call("process_start", name="a", command="deaf")
+    assert (status, text) == (
+        "failed",
+        "a cannot be kept between calls: no freezer here. Start it and use it in one call of shell",
+    )
+    assert world.households.running == 0
+
+
+def test_an_executor_that_keeps_none_says_so(world: World) -> None:
+    executor = Executor(world.backend, world.workspaces, world.artifacts, builtin_tools())
+    status, text = LivingTask(executor, LIMITS).call("process_start", name="a", command="deaf")
+    assert status == "failed"
+    assert text.startswith("no process is kept running between calls by this executor")
+
+
+def test_a_pattern_that_is_none(world: World) -> None:
+    assert "no regular expression" in world.task.call("process_poll", name="a", pattern="(")[1]
+
+
+def test_a_ring_keeps_the_end_and_counts_the_rest() -> None:
+    ring = OutputRing(4)
+    assert ring.since(0) == (b"", 0)
+    for data in (b"ab", b"cd", b"e", b"fghij"):
+        ring.write(data)
+    assert ring.end == 10
+    assert ring.since(0) == (b"ghij", 6)
+    assert ring.since(8) == (b"ij", 0)
+    assert ring.since(10) == (b"", 0)
