@@ -23,6 +23,8 @@ from longstride.sandbox.scratch import default_root
 from longstride.tools.keeper import CarryOut, Door, Keeper, started
 from longstride.tools.keeper_link import KeeperLink
 from longstride.tools.kept_call import KeptAnswer, KeptCall
+from longstride.tools.mcp.catalogue import CatalogueUnusable
+from longstride.tools.mcp.register import preload
 from services.connections import Connections
 from services.host import Host, open_host, refuse
 from services.tool_executor.settings import ToolExecutorSettings
@@ -81,10 +83,11 @@ def keep(door: Door, service: int) -> int:
 
 
 def _keep(door: Door, service: int) -> int:
-    host = open_host("tool-executor", Connections(), pool_size=POOL, settings=TelemetrySettings().for_child())
     try:
+        host = open_host("tool-executor", Connections(), pool_size=POOL, settings=TelemetrySettings().for_child())
+        preload(host.tools)
         workshop = open_workshop(host, ToolExecutorSettings(), keeps=True)
-    except SandboxUnavailable as error:
+    except (SandboxUnavailable, CatalogueUnusable) as error:
         return refuse(str(error))
     if workshop.households is None:
         return refuse("LONGSTRIDE_TOOL_EXECUTOR_PROCESSES=0: no process is kept")
