@@ -94,7 +94,10 @@ def test_a_shell_that_goes_on_sees_what_was_installed_in_between(here: Shop) -> 
     assert here.act("bash", command="set -u; cd /workspace; X=1; command -v greet || echo none") == ("ok", "none\n")
     here.install("greeter")
     for _ in range(2):
-        assert here.act("bash", command='greet; python3 -c "import greeter"; echo $X') == ("ok", "hello from greeter\n1\n")
+        assert here.act("bash", command='greet; python3 -c "import greeter"; echo $X') == (
+            "ok",
+            "hello from greeter\n1\n",
+        )
     code = "import unittest, greeter\nclass T(unittest.TestCase):\n  def test(self): greeter.VERSION\n"
     here.act("shell", command=f"cat > test_it.py <<'END'\n{code}END")
     assert here.act("run_tests")[0] == "ok"
