@@ -33,12 +33,15 @@ class ModelWorker:
         with span(names.CHAT, asked, attributes=attributes, kind="client") as current:
             try:
                 policy = self._policies.resolve(message.policy)
-                tools = self._tools.specs(message.tools)
-            except (PolicyUnavailable, ValueError) as error:
+            except PolicyUnavailable as error:
                 return Answer(Generated(step=message.step, text="", error=str(error)[:8000], policy=asked))
             started = time.perf_counter()
             generated = answer(
-                message, policy=policy, artifacts=self._artifacts, session_id=envelope.session_id, tools=tools
+                message,
+                policy=policy,
+                artifacts=self._artifacts,
+                session_id=envelope.session_id,
+                tools=self._tools.specs(message.tools),
             )
             generated = _timed(generated, time.perf_counter() - started)
             set_attributes(

@@ -44,6 +44,9 @@ for name, code in json.load(sys.stdin).items():
         beat = volume.path / "beat"
         told["beats"] = [beat.stat().st_size, time.sleep(0.1), beat.stat().st_size]
     told[name] = [execution.status, execution.limit, (execution.stdout + execution.stderr).decode(errors="replace")]
+shown = "ls /run/longstride/mcp/x/passwd && touch /run/longstride/mcp/x/new"
+execution = backend.run(Command(("/bin/bash", "-c", shown), volume, limits, folders={"mcp/x": Path("/etc")}))
+told["folder"] = (execution.stdout + execution.stderr).decode()
 class Page(BaseHTTPRequestHandler):
     def do_GET(self):
         self.wfile.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\nhello")
@@ -170,3 +173,9 @@ def test_a_way_out(told) -> None:
 
 def test_nothing_is_left(told) -> None:
     assert told["left"] == []
+
+
+def test_a_folder_of_the_host_is_shown_read_only(told) -> None:
+    seen, refused = told["folder"].splitlines()
+    assert seen == "/run/longstride/mcp/x/passwd"
+    assert "Read-only file system" in refused

@@ -199,6 +199,15 @@ def test_what_shows_links_is_made_for_its_call(backend: Recorded) -> None:
         assert {tuple(spec.links) for _, spec, name in backend.made if name == "sandbox-pool"} == {()}
 
 
+def test_what_shows_a_folder_is_made_for_its_call(backend: Recorded, tmp_path: Path) -> None:
+    notes = Notes()
+    with pool_above(backend, Bounds(floor=1), notes) as pool:
+        eventually(lambda: pool.level.ready == 1)
+        pool.create(Spec(LIMITS, folders={"mcp/x": tmp_path})).destroy()
+        assert notes.sources == ["cold"], "what waits was made without it"
+        assert backend.made[-1][1].folders == {"mcp/x": tmp_path}
+
+
 def test_links_that_a_backend_cannot_show_are_refused(tmp_path: Path) -> None:
     plain = MemorySandbox(tmp_path, {"hello": hello, "parrot": parrot}).capabilities()
     with pytest.raises(IsolationUnavailable, match="/app shown in its sandboxes, and the memory backend shows the"):

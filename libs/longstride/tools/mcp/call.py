@@ -23,6 +23,7 @@ from longstride.tools.observation import printable
 from longstride.tools.tool import Bench, ToolResult, ending
 
 STDERR_SHOWN = 2048
+OTHERS_ENTER = 0o005
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +117,14 @@ def _command(tool: McpTool, bench: Bench) -> Command:
 
 def _absent(name: str, server: Server) -> str | None:
     """Why it cannot be started on this host: known before a sandbox is made."""
-    if server.folder is None or os.access(server.folder, os.R_OK | os.X_OK):
+    if server.folder is None:
         return None
-    return (
-        f"the MCP server {name} cannot be started here: its folder {server.folder} is not on this host, or closed to it"
-    )
+    start = f"the MCP server {name} cannot be started here: its folder {server.folder}"
+    if not server.folder.is_dir() or not os.access(server.folder, os.R_OK | os.X_OK):
+        return f"{start} is not on this host, or closed to the executor"
+    if os.geteuid() == 0 and server.folder.stat().st_mode & OTHERS_ENTER != OTHERS_ENTER:
+        return f"{start} is closed to others, and sandboxes have ids of their own: chmod -R o+rX {server.folder}"
+    return None
 
 
 def _told(tool: McpTool, bench: Bench, made: Visit[Answered]) -> ToolResult:

@@ -1,12 +1,15 @@
 """Bytes from a server as messages: one JSON-RPC message a line, and no more of anything than a call can need."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from mcp_types import JSONRPCMessage, JSONRPCNotification, jsonrpc_message_adapter
 
 MOST_LINE_BYTES = 4 << 20
 """A message with a picture in it has a megabyte or two."""
 MOST_MESSAGES = 5000
+MOST_VALUES = 30_000
+"""Objects, lists, strings and numbers of one message; each that does not fit costs the protocol's models five errors."""
 SHOWN = 200
 
 
@@ -55,4 +58,19 @@ class Frames:
         except ValueError:
             self.first_noise = self.first_noise or line[:SHOWN].decode(errors="replace")
             return None
-        return None if isinstance(message, JSONRPCNotification) else message
+        if isinstance(message, JSONRPCNotification):
+            return None
+        if _is_wide(message.model_dump(exclude_unset=True)):
+            raise Nonsense(f"it sent a message of more than {MOST_VALUES} values")
+        return message
+
+
+def _is_wide(message: Any) -> bool:
+    """Without recursion: nobody knows how deep it is."""
+    waiting, seen = [message], 1
+    while waiting and seen <= MOST_VALUES:
+        value = waiting.pop()
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        waiting += parts
+        seen += len(parts)
+    return seen > MOST_VALUES

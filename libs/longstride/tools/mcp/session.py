@@ -17,6 +17,9 @@ HANDSHAKE_S = 30.0
 """For a server to start and answer ``initialize``, and then for each page of its tools."""
 MOST_PAGES = 16
 MOST_TOLD = 1000
+MOST_FAULTS = 32
+CLOSED = (types.CONNECTION_CLOSED, "Connection closed")
+"""The SDK's own word; servers send the same code with words of theirs."""
 RESULT: TypeAdapter[types.CallToolResult] = TypeAdapter(types.CallToolResult)
 
 Phase = Literal["start", "initialize", "tools/list", "tools/call"]
@@ -107,7 +110,7 @@ class Session:
         except MCPError as error:
             raise Trouble(phase, _refusal(error)) from error
         except ValidationError as error:
-            raise Trouble(phase, f"its answer is not what the protocol says: {explain(error)[:MOST_TOLD]}") from error
+            raise Trouble(phase, f"its answer is not what the protocol says: {_misfit(error)}") from None
         except RuntimeError as error:
             raise Trouble(phase, str(error)[:MOST_TOLD]) from error
 
@@ -120,9 +123,15 @@ def open_session(read: Any, write: Any) -> ClientSession:
 
 
 def _refusal(error: MCPError) -> str:
-    if error.code == types.CONNECTION_CLOSED:
+    if (error.code, error.message) == CLOSED:
         return "it ended, or closed its output, without an answer"
     return f"it answered with error {error.code}: {error.message[:MOST_TOLD]}"
+
+
+def _misfit(error: ValidationError) -> str:
+    """In words, where they are few: an answer may be wrong in a hundred thousand places."""
+    count = error.error_count()
+    return explain(error)[:MOST_TOLD] if count <= MOST_FAULTS else f"it is wrong in {count} places"
 
 
 def _understood(tool: types.Tool) -> ServerTool:

@@ -104,13 +104,15 @@ class Talk(Generic[T]):
             logger.warning("a conversation with an MCP server broke", exc_info=broken)
             self.trouble = self.trouble or Trouble(self.phase, f"the conversation broke: {broken.exceptions[0]!r}")
         finally:
-            self.wire.detach()
             pen.hang_up()
             self.ending.come(0 if self.trouble else GRACE_S)
             pen.join()
 
     async def _talk(self, pen: Pen) -> None:
-        self.wire.attach()
+        with self.wire.attached():
+            await self._converse(pen)
+
+    async def _converse(self, pen: Pen) -> None:
         to_session, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         said, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         async with to_session, heard, said, from_session, anyio.create_task_group() as tasks:

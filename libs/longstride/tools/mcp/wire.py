@@ -4,6 +4,8 @@ import asyncio
 import queue
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from longstride.sandbox.base import Input, Stream
 from longstride.sandbox.errors import ProgramEnded
@@ -47,20 +49,21 @@ class Wire:
         self._begun.wait()
         return self._stdin
 
-    def attach(self) -> None:
-        """Read from the event loop that runs."""
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Read from the event loop that runs; what is heard afterwards is dropped."""
         with self._guard:
             self._loop, self._changed = asyncio.get_running_loop(), asyncio.Event()
-
-    def detach(self) -> None:
-        """Read no more; what else is heard is dropped."""
-        with self._guard:
-            self._loop, self._over = None, True
-            self._heard.clear()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._loop, self._over = None, True
+                self._heard.clear()
 
     async def read(self) -> bytes:
         """What was heard next; empty at the end."""
-        assert self._changed is not None, "attach comes before read"
+        assert self._changed is not None, "it is read while it is attached"
         while True:
             with self._guard:
                 self._changed.clear()
