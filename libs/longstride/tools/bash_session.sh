@@ -85,7 +85,7 @@ fi
 
 if [[ -e $__longstride_last ]]; then
     for __longstride_name in $(builtin compgen -e); do
-        case $__longstride_name in PWD | SHLVL | _) ;; *) builtin unset -v "$__longstride_name" ;; esac
+        case $__longstride_name in PWD | SHLVL | _ | *_PROXY | *_proxy) ;; *) builtin unset -v "$__longstride_name" ;; esac
     done
     . "$__longstride_last"
     # Packages that were installed since: see packages/place.py.
