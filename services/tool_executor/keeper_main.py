@@ -24,6 +24,7 @@ from longstride.tools.keeper import CarryOut, Door, Keeper, started
 from longstride.tools.keeper_link import KeeperLink
 from longstride.tools.kept_call import KeptAnswer, KeptCall
 from longstride.tools.mcp.catalogue import CatalogueUnusable
+from longstride.tools.mcp.register import preload
 from services.connections import Connections
 from services.host import Host, open_host, refuse
 from services.tool_executor.settings import ToolExecutorSettings
@@ -85,8 +86,9 @@ def _keep(door: Door, service: int) -> int:
     try:
         host = open_host("tool-executor", Connections(), pool_size=POOL, settings=TelemetrySettings().for_child())
         host.started()
+        preload(host.tools)
         workshop = open_workshop(host, ToolExecutorSettings(), keeps=True)
-    except (CatalogueUnusable, SandboxUnavailable) as error:
+    except (SandboxUnavailable, CatalogueUnusable) as error:
         return refuse(str(error))
     if workshop.households is None:
         return refuse("LONGSTRIDE_TOOL_EXECUTOR_PROCESSES=0: no process is kept")

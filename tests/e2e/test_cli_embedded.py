@@ -132,6 +132,14 @@ def test_a_terminal_task_is_done_in_its_containers_paths_and_judged_by_its_tests
     code, out, _ = newcomer.longstride("run", "--terminal-task", str(folder), "--policy", idle, "--json")
     end = json.loads(out.splitlines()[-1])
     assert (code, end["outcome"]) == (1, "failed"), out
+    made = harbor(
+        newcomer.folder / "made",
+        "FROM debian:12-slim\nWORKDIR /app\nRUN mkdir data && echo hello > data/words.txt && touch /tmp/left\n",
+    )
+    code, out, err = newcomer.longstride("run", "--terminal-task", str(made), *policy)
+    assert code == 0, err
+    assert "the RUN steps left /tmp/left, which no step of the agent sees" in err
+    assert "reward 1.00" in out
     code, _, err = newcomer.longstride("run", "Do it.", "--terminal-task", str(folder))
     assert (code, "INSTRUCTION and --terminal-task exclude each other" in err) == (2, True)
 

@@ -24,7 +24,7 @@ import pytest
 from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.egress import Egress, EgressRule
-from longstride.contracts.v1.limits import SandboxLimits
+from longstride.contracts.v1.limits import Allowance, SandboxLimits, Share
 from longstride.sandbox import cgroup
 from longstride.sandbox.backends import PROGRAMS, BackendName
 from longstride.sandbox.base import Command, Execution
@@ -253,7 +253,7 @@ def test_an_agent_that_kills_the_relay_is_alone(box: Arena, port: int) -> None:
 # -- what the agent and the record are told ----------------------------------------------------------------------------
 
 
-def act(box: Arena, code: str, egress: Egress, limits: SandboxLimits = SMALL):
+def act(box: Arena, code: str, egress: Egress, limits: SandboxLimits = SMALL, allowance: Allowance | None = None):
     command = ExecuteAction(
         step=1,
         action=Action(tool="python", arguments={"code": code}),
@@ -261,6 +261,7 @@ def act(box: Arena, code: str, egress: Egress, limits: SandboxLimits = SMALL):
         limits=limits,
         isolation="process",
         egress=egress,
+        allowance=allowance,
     )
     return box.executor.execute(command, task_id="task", session_id="session")
 
@@ -272,6 +273,18 @@ def test_a_cap_that_was_hit_is_the_limit_and_says_how_far_it_got(box: Arena, por
     assert re.search(r"0\.0 MiB sent and (0\.9|1\.0) MiB received", told.observation.text)
     assert told.traffic is not None
     assert 0 < told.traffic.received <= 1 << 20
+
+
+def test_a_budget_of_the_task_holds_and_is_told_as_the_tasks(box: Arena, port: int) -> None:
+    left = Allowance(received_mb=Share(most=20, left=0.5), sent_mb=Share(most=20, left=20))
+    told = act(box, fetch(f"http://{HOST}:{port}/3000000"), way_out(port, kbytes_per_s=100_000), allowance=left)
+    assert told.observation is not None
+    assert (told.observation.status, told.observation.limit) == ("limit", "limits.received_mb=20")
+    assert (
+        "stopped by the task's received_mb=20 (this call had the 0.5 MiB that were left) after" in told.observation.text
+    )
+    assert told.usage.received_bytes == 1 << 19
+    assert 0 < told.usage.sent_bytes < 1000
 
 
 def test_a_rate_holds_a_download_back(box: Arena, port: int) -> None:

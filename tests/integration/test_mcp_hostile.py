@@ -60,7 +60,7 @@ PAYLOADS = {
     ),
     "a result that is no object": ("say(id=call['id'], result=[1]); time.sleep(60)", "timeout", "tools/call"),
     "a deep answer": (
-        'print(\'{"jsonrpc":"2.0","id":%d,"result":\' % call[\'id\'] + \'[\' * 99999); time.sleep(60)',
+        'print(\'{"jsonrpc":"2.0","id":%d,"result":\' % call[\'id\'] + \'[\' * 20000, flush=True); time.sleep(60)',
         "timeout",
         "tools/call",
     ),
@@ -70,7 +70,7 @@ PAYLOADS = {
         "more than 30000 values",
     ),
     "a wrong answer in many places": (
-        "say(id=call['id'], result={'content': [{}] * 29000})",
+        "say(id=call['id'], result={'content': [{}] * 14000})",
         "failed",
         "it is wrong in ",
     ),

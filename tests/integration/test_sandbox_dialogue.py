@@ -73,12 +73,12 @@ def test_a_command_that_is_not_there(box: Arena, volume: Volume) -> None:
 
 def test_who_waits_for_a_program_that_does_not_read_is_released_by_its_end(box: Arena, volume: Volume) -> None:
     talker = Talker()
-    thread = talker.start(box.backend, Command(("sleep", "60"), volume, SMALL.model_copy(update={"wall_s": 2.0})))
+    thread = talker.start(box.backend, Command(("sleep", "60"), volume, SMALL.model_copy(update={"wall_s": 1.0})))
     with pytest.raises(ProgramEnded):
         talker.tell(bytes(4 * MEBIBYTE))
     thread.join()
     assert talker.execution is not None
-    assert talker.execution.limit == "wall_s=2"
+    assert talker.execution.limit == "wall_s=1"
 
 
 def test_it_is_killed_when_it_is_cancelled(box: Arena, volume: Volume) -> None:

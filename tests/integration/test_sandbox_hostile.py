@@ -1,26 +1,30 @@
 """Code that means harm: each payload must stay contained, seen from outside, and the executor must serve the next call.
 
-Needs bubblewrap alone.
+On every backend that runs here; bubblewrap is the one that must. Payloads that only ask for something share a sandbox, each in
+a process of its own; those that take, stay or break have one each.
 """
 
 import errno
 import os
 import re
 import resource
+import select
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Command, Execution, Sandbox, Spec
+from longstride.sandbox.oci import OVERHEAD
 from longstride.sandbox.pool import Pool
-from tests.support import leaks
+from tests.support import leaks, outside
 from tests.support.engine import engine
 from tests.support.sandboxes import SMALL, Arena, arena, processes_of
 
@@ -36,12 +40,73 @@ def call(number, *arguments):
 """
 
 
-@pytest.fixture(scope="module", params=["bubblewrap", "pool", "runc", "docker"])
+BACKENDS = ("bubblewrap", "pool", "runc", "docker", "runsc", "docker-runsc")
+gvisor_once = pytest.mark.parametrize("box", BACKENDS[:-1], indirect=True, scope="module")
+"""For payloads that meet nothing on docker-runsc but the same gVisor as on runsc, and are answered without our filter, too."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Which kernel answers the code inside, and what is said of it outside.
+
+    | asked for                   | the host's, filtered | gVisor's, filtered | gVisor's alone                       |
+    |-----------------------------|----------------------|--------------------|--------------------------------------|
+    | a call that is not allowed  | EPERM                | EPERM or ENOSYS    | an error, or ``OWN``: then no host's |
+    | a call that is not there    | ENOSYS               | ENOSYS             | an error                             |
+    | a file of the host          | no such file         | the same, or one of gVisor's own of that name             |
+    | more memory, processes      | the limit            | the limit, and up to gVisor's own above it on the host    |
+
+    Whatever the answer, ``outside.unharmed`` looks at the host after each test, and at what runs there in
+    ``test_what_runs_is_confined_as_the_host_sees_it``.
+    """
+
+    gvisor: bool = False
+    filtered: bool = True
+    memory_mb: int = 0
+    """Its own, above the limit."""
+    processes: int = 2
+    """Its own, or its launcher's."""
+
+    def refuses(self, call: str) -> set[str]:
+        """What a call that is not allowed may be answered."""
+        if not self.gvisor:
+            return {"EPERM"}
+        alone = set() if self.filtered else GVISORS_ERRORS | ({"allowed"} if call in OWN else set())
+        return {"EPERM", "ENOSYS"} | alone
+
+
+GVISORS_ERRORS = {"EACCES", "EINVAL", "ENODEV", "ENOTSUP"}
+OWN = {
+    "unshare user": "ids of gVisor's kernel; its processes keep the one they have on the host",
+    "clone user": "the same",
+    "unshare mount": "mounts of gVisor's kernel, of what it was given",
+    "syslog": "a log that gVisor makes up",
+}
+
+
+@pytest.fixture(scope="module")
+def docker_engine() -> Iterator[str]:
+    with engine() as address:
+        yield address
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
 def box(request: pytest.FixtureRequest) -> Iterator[Arena]:
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        if request.param == "docker":
-            patch.setenv("DOCKER_HOST", stack.enter_context(engine()))
-        yield stack.enter_context(arena(name=request.param))
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param.startswith("docker"):
+            patch.setenv("DOCKER_HOST", request.getfixturevalue("docker_engine"))
+        with arena(name=request.param) as made:
+            yield made
+
+
+@pytest.fixture(scope="module")
+def kernel(box: Arena) -> Kernel:
+    found = box.backend.capabilities()
+    if "gvisor" not in found.isolation:
+        return Kernel()
+    own = OVERHEAD["runsc"]
+    filtered = any("system call filter" in what for what in found.enforced)
+    return Kernel(gvisor=True, filtered=filtered, memory_mb=own.memory_mb, processes=own.processes)
 
 
 @pytest.fixture(autouse=True)
@@ -56,11 +121,28 @@ def the_next_call_is_served(box: Arena, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("LONGSTRIDE_SECRET", SECRET)
     if isinstance(box.backend, Pool):
         poll(lambda: box.backend.level.ready > 0)
-    yield
-    told = box.act("shell", command="echo still here", task="next")
+    with outside.unharmed():
+        yield
+        told = box.act("shell", command="echo still here", task="next")
     assert told.observation is not None
     assert (told.observation.status, told.observation.text) == ("ok", "still here\n")
     poll(lambda: box.left_over() == set())
+
+
+@contextmanager
+def meanwhile(box: Arena, code: str) -> Iterator[None]:
+    """While a program runs, from when it has made the file ``ready`` on."""
+    cancelled = threading.Event()
+    with box.volume() as volume:
+        command = Command(("python3", "-c", f"{code}\nopen('ready', 'w'); import time; time.sleep(30)"), volume, SMALL)
+        program = threading.Thread(target=lambda: box.backend.run(command, cancelled))
+        program.start()
+        try:
+            poll((volume.path / "ready").exists)
+            yield
+        finally:
+            cancelled.set()
+            program.join()
 
 
 def poll(condition: Callable[[], bool], seconds: float = 10) -> None:
@@ -84,8 +166,8 @@ def said(execution: Execution) -> str:
 @pytest.mark.parametrize(
     "bomb", [":(){ :|:& };:; wait", "while :; do (sleep 30 &) ; done", "python3 -c 'import os\nwhile 1: os.fork()'"]
 )
-def test_fork_bomb(box: Arena, bomb: str) -> None:
-    bounds = limits(wall_s=2, processes=20)
+def test_fork_bomb(box: Arena, kernel: Kernel, bomb: str) -> None:
+    bounds = limits(wall_s=1, processes=20)
     most = 0
     with box.volume(bounds) as volume:
         done = threading.Event()
@@ -93,7 +175,7 @@ def test_fork_bomb(box: Arena, bomb: str) -> None:
         def count() -> None:
             nonlocal most
             while not done.wait(0.05):
-                most = max(most, len(processes_of(volume)))
+                most = max(most, outside.most_tasks(box.groups()))
 
         watcher = threading.Thread(target=count)
         watcher.start()
@@ -102,30 +184,30 @@ def test_fork_bomb(box: Arena, bomb: str) -> None:
         watcher.join()
         assert processes_of(volume) == []
     assert box.shell("echo alive").stdout == b"alive\n", "the next call is served, however bash gave up"
-    assert most <= 20 + 2, "bwrap's own two count beside the command's"
+    assert most <= 20 + kernel.processes
     assert most > 4 or "os.fork" not in bomb, "bash may be too quick to be seen"
 
 
-@pytest.mark.parametrize(
-    "greed",
-    [
-        "x = bytearray(1 << 30)",
-        "import mmap; m = mmap.mmap(-1, 1 << 30)\nfor i in range(0, 1 << 30, 4096): m[i] = 1",
-        "import os; f = os.memfd_create('m')\nwhile 1: os.write(f, bytes(1 << 20))",
-        "f = open('/dev/shm/f', 'wb')\nwhile 1: f.write(bytes(1 << 20)); f.flush()",
-        "f = open('/tmp/f', 'wb')\nwhile 1: f.write(bytes(1 << 20)); f.flush()",
-        "import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_void_p\n"
-        "i = l.shmget(0, 1 << 28, 0o1600); p = l.shmat(i, 0, 0); ctypes.memset(p, 1, 1 << 28)",
-        "import os, time\nfor i in range(12):\n    if not os.fork(): x = bytearray(8 << 20); time.sleep(2); os._exit(0)\n"
-        "while 1:\n    try: os.wait()\n    except ChildProcessError: exit(1)",
-    ],
-    ids=["heap", "mapping", "memfd", "shm", "tmp", "sysv", "many processes"],
-)
-def test_memory_bomb(box: Arena, greed: str) -> None:
+GREED = {
+    "heap": "x = bytearray(1 << 30)",
+    "mapping": "import mmap; m = mmap.mmap(-1, 1 << 30)\nfor i in range(0, 1 << 30, 4096): m[i] = 1",
+    "memfd": "import os; f = os.memfd_create('m')\nwhile 1: os.write(f, bytes(1 << 20))",
+    "shm": "f = open('/dev/shm/f', 'wb')\nwhile 1: f.write(bytes(1 << 20)); f.flush()",
+    "tmp": "f = open('/tmp/f', 'wb')\nwhile 1: f.write(bytes(1 << 20)); f.flush()",
+    "sysv": "import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_void_p\n"
+    "i = l.shmget(0, 1 << 28, 0o1600); p = l.shmat(i, 0, 0); ctypes.memset(p, 1, 1 << 28)",
+    "many processes": "import os, time\nfor i in range(12):\n"
+    "    if not os.fork(): x = bytearray(8 << 20); time.sleep(20); os._exit(0)\n"
+    "while 1:\n    try: os.wait()\n    except ChildProcessError: exit(1)",
+}
+
+
+@pytest.mark.parametrize("greed", GREED.values(), ids=GREED)
+def test_memory_bomb(box: Arena, kernel: Kernel, greed: str) -> None:
     execution = box.python(greed, limits(memory_mb=64, disk_mb=512, wall_s=30))
     assert execution.status == "limit"
     assert execution.limit == "memory_mb=64"
-    assert execution.usage.max_memory_mb <= 64
+    assert execution.usage.max_memory_mb < 64 + kernel.memory_mb + 1, "some pages were asked for when it was full"
 
 
 def test_disk_fill(box: Arena) -> None:
@@ -133,6 +215,7 @@ def test_disk_fill(box: Arena) -> None:
     assert (execution.status, execution.limit) == ("limit", "disk_mb=8")
 
 
+@gvisor_once
 def test_many_files_that_fill_the_disk_together(box: Arena) -> None:
     execution = box.shell("for i in $(seq 100); do head -c 1M /dev/zero > f$i || exit 1; done")
     assert (execution.status, execution.limit) == ("limit", "disk_mb=8")
@@ -144,6 +227,7 @@ def test_inode_flood(box: Arena, where: str) -> None:
     assert (execution.status, execution.limit) == ("limit", "files=500")
 
 
+@gvisor_once
 def test_sparse_file_of_a_terabyte(box: Arena) -> None:
     told = box.act("shell", command="truncate -s 1T sparse")
     assert told.observation is not None
@@ -152,12 +236,13 @@ def test_sparse_file_of_a_terabyte(box: Arena) -> None:
 
 def test_cpu_burn_on_more_cores_than_allowed(box: Arena) -> None:
     started = time.monotonic()
-    execution = box.shell("for i in 1 2 3 4; do (while :; do :; done) & done; wait", limits(cpu_s=1.5, cpus=1))
-    assert (execution.status, execution.limit) == ("limit", "cpu_s=1.5")
-    assert execution.usage.cpu_ms < 2500
-    assert time.monotonic() - started >= 1.4, "one core gives one second of CPU a second"
+    execution = box.shell("for i in 1 2 3 4; do (while :; do :; done) & done; wait", limits(cpu_s=1, cpus=1))
+    assert (execution.status, execution.limit) == ("limit", "cpu_s=1")
+    assert execution.usage.cpu_ms < 2000
+    assert time.monotonic() - started >= 0.9, "one core gives one second of CPU a second"
 
 
+@gvisor_once
 def test_descriptor_flood(box: Arena) -> None:
     code = "import os\nn = 0\ntry:\n    while 1: os.dup(0); n += 1\nexcept OSError as e: print(n, e.errno)"
     count, code_ = said(box.python(code)).split()
@@ -165,6 +250,7 @@ def test_descriptor_flood(box: Arena) -> None:
     assert int(code_) == errno.EMFILE
 
 
+@gvisor_once
 def test_directories_twenty_thousand_deep(box: Arena) -> None:
     first = box.act("write_file", path="kept", content="kept", limits=limits(files=30_000, disk_mb=64), task="deep")
     code = "import os\nfor i in range(20000): os.mkdir('d'); os.chdir('d')"
@@ -190,6 +276,7 @@ def test_endless_output(box: Arena) -> None:
     assert grown_kib < 30_000
 
 
+@gvisor_once
 def test_endless_bytes_that_are_no_text(box: Arena) -> None:
     told = box.act("shell", command="cat /dev/zero", limits=limits(output_mb=1)).observation
     assert told is not None
@@ -215,18 +302,30 @@ def test_a_killed_writer_does_not_block_its_end(box: Arena) -> None:
 # -- seeing and reaching the host ---------------------------------------------------------------------------------------
 
 
-def test_no_file_of_the_host_is_there(box: Arena, tmp_path: Path) -> None:
+def test_no_file_of_the_host_is_there(box: Arena, kernel: Kernel, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
     tmp_path.chmod(0o755)
-    here = Path(__file__).resolve()
+    paths = [
+        str(tmp_path / "secret"),
+        str(Path(__file__).resolve()),
+        "/root",
+        "/home",
+        "/etc/shadow",
+        "/var/lib",
+        "/sys/kernel",
+    ]
+    others = ["/proc/1/root/etc/shadow", "/proc/1/root/root", "/proc/1/cwd/etc/shadow"]
     code = (
-        "import os\n"
-        f"for path in ({str(tmp_path / 'secret')!r}, {str(here)!r}, '/root', '/home', '/etc/shadow', '/sys/kernel', '/var/lib',\n"
-        "             '/proc/1/root/etc/shadow', '/proc/1/root/root', '/proc/1/cwd/etc/shadow'):\n"
-        "    try: print(path, os.stat(path))\n"
-        "    except OSError as e: print(e.errno)"
+        "import errno, os, sys\n"
+        "for path in sys.argv[1:]:\n"
+        "    try: print(path, (os.listdir if os.path.isdir(path) else os.stat)(path))\n"
+        "    except OSError as e: print(path, errno.errorcode[e.errno])"
     )
-    assert said(box.python(code)).split() == [str(errno.ENOENT)] * 10
+    execution = box.run(("python3", "-c", code, *paths, *others))
+    told = dict(line.split(maxsplit=1) for line in said(execution).splitlines())
+    own = {"/sys/kernel": "[]", **dict.fromkeys(others, "EACCES")} if kernel.gvisor else {}
+    assert set(told) == {*paths, *others}
+    assert {path: answer for path, answer in told.items() if answer not in ("ENOENT", own.get(path))} == {}
 
 
 def test_the_hosts_environment_is_nowhere(box: Arena) -> None:
@@ -248,115 +347,160 @@ def test_only_three_descriptors_are_inherited(box: Arena) -> None:
     assert said(box.python(code)) == "[0, 1, 2]\n"
 
 
-@pytest.mark.parametrize(
-    "device", ["kmsg", "mem", "port", "kvm", "fuse", "vda", "sda", "loop-control", "userfaultfd", "vsock"]
-)
-def test_no_device_is_there_and_none_can_be_made(box: Arena, device: str) -> None:
-    execution = box.shell(
-        f"test -e /dev/{device} && echo there; mknod /tmp/d c 1 11 && echo made; mknod d b 8 0 && echo made"
+def test_no_device_is_there_and_none_can_be_made(box: Arena, kernel: Kernel) -> None:
+    devices = "kmsg mem port kvm fuse vda sda loop-control userfaultfd vsock"
+    told = said(
+        box.shell(
+            f"for d in {devices}; do test -e /dev/$d && echo $d; done; "
+            "for at in /tmp/d d; do mknod $at c 1 11 && echo made; mknod $at b 8 0 && echo made; done 2>/dev/null"
+        )
+    ).split()
+    assert set(told) <= ({"fuse"} if kernel.gvisor else set()), "gVisor's is one of its own, and is no host's"
+
+
+def test_nothing_of_the_system_can_be_written(box: Arena, kernel: Kernel) -> None:
+    paths = [
+        *(
+            "/proc/sysrq-trigger",
+            "/proc/sys/kernel/core_pattern",
+            "/proc/sys/kernel/hostname",
+            "/proc/sys/vm/drop_caches",
+        ),
+        *("/usr/bin/owned", "/usr/owned", "/etc/passwd", "/lib/owned", "/owned", "/dev/owned", "/run/longstride/owned"),
+        *("/proc/1/oom_score_adj", "/proc/self/oom_score_adj", "/proc/1/mem"),
+    ]
+    code = (
+        "import errno, sys\n"
+        "for path in sys.argv[1:]:\n"
+        "    try: open(path, 'r+' if 'passwd' in path else 'w').write('-1000'); print(path, 'written')\n"
+        "    except OSError as e: print(path, errno.errorcode[e.errno])"
     )
-    assert "there" not in said(execution)
-    assert "made" not in said(execution)
+    told = dict(line.split() for line in said(box.run(("python3", "-c", code, *paths))).splitlines())
+    refused = ("EROFS", "EACCES", "EPERM", "ENOENT", "EIO")
+    own = {path for path in paths if path.endswith("oom_score_adj")} if kernel.gvisor else set()
+    assert set(told) == set(paths)
+    assert {path: answer for path, answer in told.items() if answer not in refused and path not in own} == {}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/proc/sysrq-trigger",
-        "/proc/sys/kernel/core_pattern",
-        "/proc/sys/kernel/hostname",
-        "/proc/sys/vm/drop_caches",
-        "/usr/bin/owned",
-        "/etc/passwd",
-        "/lib/owned",
-        "/owned",
-        "/dev/owned",
-        "/run/longstride/owned",
-        "/proc/1/oom_score_adj",
-        "/proc/1/mem",
-    ],
-)
-def test_nothing_of_the_system_can_be_written(box: Arena, path: str) -> None:
-    code = f"try: open({path!r}, 'w').write('0'); print('written')\nexcept OSError as e: print(e.errno)"
-    refusals = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EIO}
-    assert int(said(box.python(code))) in refusals
+def test_what_runs_is_confined_as_the_host_sees_it(box: Arena, kernel: Kernel) -> None:
+    """After it took all that a kernel of its own may have let it have."""
+    code = CALL + (
+        "for path in ('/proc/self/oom_score_adj', '/proc/1/oom_score_adj'):\n"
+        "    try: open(path, 'w').write('-1000')\n"
+        "    except OSError: pass\n"
+        "for number, flags in ((272, 0x10000000), (272, 0x20000), (272, 0x40000000), (272, 0x04000000)): call(number, flags)\n"
+        "call(157, 4, 1); call(157, 38, 0); call(317, 1, 0, 0)"
+    )
+    with meanwhile(box, code):
+        seen = outside.processes(box.groups())
+    inside = [process for process in seen if not process.builds]
+    assert len(inside) >= 2
+    assert [process for process in seen if process.oom_score_adj < 1] == [], (
+        "the host itself must not be chosen before them"
+    )
+    assert [process for process in inside if process.shared & outside.SEPARATE] == []
+    assert [process for process in inside if not (process.filtered and process.no_new_privileges)] == []
+    powerful = [process for process in inside if process.capabilities & outside.SYS_ADMIN]
+    assert [process for process in powerful if "user" in process.shared or not kernel.gvisor] == []
+    assert kernel.gvisor or not any(process.capabilities or process.uid == 0 for process in inside)
+    assert kernel.gvisor == any("runsc-sandbox" in process.name for process in seen), (
+        "its kernel is a process of the host"
+    )
 
 
-def test_a_lower_oom_score_cannot_be_had(box: Arena) -> None:
-    code = "try: open('/proc/self/oom_score_adj', 'w').write('-1000'); print('lowered')\nexcept OSError as e: print(e.errno)"
-    assert int(said(box.python(code))) == errno.EROFS
-
-
-def test_hidden_files_of_proc_are_empty(box: Arena) -> None:
-    assert said(box.shell("cat /proc/kallsyms /proc/cmdline /proc/keys /proc/iomem /proc/timer_list")) == ""
+def test_hidden_files_of_proc_are_empty(box: Arena, kernel: Kernel) -> None:
+    told = said(box.shell("cat /proc/kallsyms /proc/cmdline /proc/keys /proc/iomem /proc/timer_list 2>/dev/null"))
+    assert Path("/proc/cmdline").read_text() not in told
+    assert told == "" or (kernel.gvisor and re.fullmatch(r"BOOT_IMAGE=\S*gvisor quiet\n", told)), "it makes one up"
 
 
 # -- becoming somebody else ---------------------------------------------------------------------------------------------
 
 
-def test_no_privilege_can_be_had(box: Arena) -> None:
+def test_no_privilege_can_be_had(box: Arena, kernel: Kernel) -> None:
     code = CALL + "for n, a in ((105, 0), (106, 0), (117, 0), (126, 0)): print(call(n, a, a, a))\nprint(os.getresuid())"
     execution = box.python(code)
     assert re.search(r"^\(([1-9]\d*), \1, \1\)$", said(execution), re.MULTILINE)
     assert "(0," not in said(execution)
     status = said(box.shell("grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status; id -u"))
     assert set(re.findall(r"Cap\w+:\s+(\w+)", status)) == {"0" * 16}
-    assert "NoNewPrivs:\t1" in status
-    assert "Seccomp:\t2" in status
+    assert "NoNewPrivs:\t1" in status or kernel.gvisor, "an old one shows none"
+    assert ("Seccomp:\t2" in status) == kernel.filtered
 
 
-@pytest.mark.parametrize("program", ["su -c id", "mount", "passwd -S root", "newgrp root", "chsh -s /bin/sh root"])
-def test_set_uid_programs_give_nothing(box: Arena, program: str) -> None:
-    assert "uid=0" not in said(box.shell(f"{program} </dev/null; id"))
+@gvisor_once
+def test_set_uid_programs_give_nothing(box: Arena) -> None:
+    programs = ("su -c id", "mount", "passwd -S root", "newgrp root", "chsh -s /bin/sh root")
+    told = said(box.shell("".join(f"({program}) </dev/null; id; " for program in programs)))
+    users = re.findall(r"^uid=(\d+)", told, re.MULTILINE)
+    assert len(users) == len(programs)
+    assert "0" not in users
 
 
-@pytest.mark.parametrize(
-    ("name", "number", "arguments"),
-    [
-        ("mount", 165, (0, 0, 0, 0, 0)),
-        ("umount2", 166, (0, 0)),
-        ("pivot_root", 155, (0, 0)),
-        ("chroot", 161, (0,)),
-        ("fsopen", 430, (0, 0)),
-        ("open_tree", 428, (-100, 0, 0)),
-        ("move_mount", 429, (0, 0, 0, 0, 0)),
-        ("mount_setattr", 442, (-100, 0, 0, 0, 0)),
-        ("open_by_handle_at", 304, (-100, 0, 0)),
-        ("unshare user", 272, (0x10000000,)),
-        ("unshare mount", 272, (0x20000,)),
-        ("setns", 308, (0, 0)),
-        ("clone user", 56, (0x10000000 | 17, 0, 0, 0, 0)),
-        ("ptrace", 101, (16, 1, 0, 0)),
-        ("process_vm_readv", 310, (1, 0, 0, 0, 0, 0)),
-        ("pidfd_getfd", 438, (0, 0, 0)),
-        ("keyctl", 250, (0, -3, 1)),
-        ("add_key", 248, (0, 0, 0, 0, -3)),
-        ("bpf", 321, (0, 0, 0)),
-        ("perf_event_open", 298, (0, 0, -1, -1, 0)),
-        ("userfaultfd", 323, (0,)),
-        ("kexec_load", 246, (0, 0, 0, 0)),
-        ("init_module", 175, (0, 0, 0)),
-        ("reboot", 169, (0xFEE1DEAD, 672274793, 0, 0)),
-        ("settimeofday", 164, (0, 0)),
-        ("sethostname", 170, (0, 0)),
-        ("swapon", 167, (0, 0)),
-        ("syslog", 103, (3, 0, 0)),
-        ("acct", 163, (0,)),
-        ("quotactl", 179, (0, 0, 0, 0)),
-        ("fanotify_init", 300, (0, 0)),
-        ("iopl", 172, (3,)),
-    ],
+REFUSED = (
+    ("mount", 165, (0, 0, 0, 0, 0)),
+    ("umount2", 166, (0, 0)),
+    ("pivot_root", 155, (0, 0)),
+    ("chroot", 161, (0,)),
+    ("fsopen", 430, (0, 0)),
+    ("open_tree", 428, (-100, 0, 0)),
+    ("move_mount", 429, (0, 0, 0, 0, 0)),
+    ("mount_setattr", 442, (-100, 0, 0, 0, 0)),
+    ("open_by_handle_at", 304, (-100, 0, 0)),
+    ("unshare user", 272, (0x10000000,)),
+    ("unshare mount", 272, (0x20000,)),
+    ("setns", 308, (0, 0)),
+    ("clone user", 56, (0x10000000 | 17, 0, 0, 0, 0)),
+    ("ptrace", 101, (16, 1, 0, 0)),
+    ("process_vm_readv", 310, (1, 0, 0, 0, 0, 0)),
+    ("pidfd_getfd", 438, (0, 0, 0)),
+    ("keyctl", 250, (0, -3, 1)),
+    ("add_key", 248, (0, 0, 0, 0, -3)),
+    ("bpf", 321, (0, 0, 0)),
+    ("perf_event_open", 298, (0, 0, -1, -1, 0)),
+    ("userfaultfd", 323, (0,)),
+    ("kexec_load", 246, (0, 0, 0, 0)),
+    ("init_module", 175, (0, 0, 0)),
+    ("reboot", 169, (0xFEE1DEAD, 672274793, 0, 0)),
+    ("settimeofday", 164, (0, 0)),
+    ("sethostname", 170, (0, 0)),
+    ("swapon", 167, (0, 0)),
+    ("syslog", 103, (3, 0, 0)),
+    ("acct", 163, (0,)),
+    ("quotactl", 179, (0, 0, 0, 0)),
+    ("fanotify_init", 300, (0, 0)),
+    ("iopl", 172, (3,)),
 )
-def test_calls_into_the_kernel_are_refused(box: Arena, name: str, number: int, arguments: tuple[int, ...]) -> None:
-    assert said(box.python(CALL + f"print(call({number}, *{arguments}))")) == "EPERM\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [("clone3", 435), ("io_uring_setup", 425), ("io_uring_enter", 426), ("memfd_secret", 447), ("future", 600)],
+ABSENT = (
+    ("clone3", 435, (0,) * 6),
+    ("io_uring_setup", 425, (0,) * 6),
+    ("io_uring_enter", 426, (0,) * 6),
+    ("memfd_secret", 447, (0,) * 6),
+    ("future", 600, (0,) * 6),
 )
-def test_calls_that_do_not_exist_here(box: Arena, name: str, number: int) -> None:
-    assert said(box.python(CALL + f"print(call({number}, 0, 0, 0, 0, 0, 0))")) == "ENOSYS\n"
+ASK = (
+    CALL
+    + """
+for name, number, arguments in {table!r}:
+    if not os.fork():
+        print(name, call(number, *arguments), sep=":", flush=True)
+        os._exit(0)
+    os.wait()
+"""
+)
+
+
+def test_calls_into_the_kernel_are_refused(box: Arena, kernel: Kernel) -> None:
+    told = dict(line.split(":") for line in said(box.python(ASK.format(table=REFUSED))).splitlines())
+    assert set(told) == {name for name, *_ in REFUSED}
+    assert {name: answer for name, answer in told.items() if answer not in kernel.refuses(name)} == {}
+
+
+def test_calls_that_do_not_exist_here(box: Arena, kernel: Kernel) -> None:
+    told = dict(line.split(":") for line in said(box.python(ASK.format(table=ABSENT))).splitlines())
+    assert set(told) == {name for name, *_ in ABSENT}
+    answers = {"ENOSYS"} if kernel.filtered else kernel.refuses("absent")
+    assert {name: answer for name, answer in told.items() if answer not in answers} == {}
 
 
 def test_threads_and_processes_work_all_the_same(box: Arena) -> None:
@@ -371,20 +515,23 @@ def test_threads_and_processes_work_all_the_same(box: Arena) -> None:
     assert said(box.python(code)) == "thread\nprocess\n[1, 2]\nb'x'\nloopback\n"
 
 
-def test_32_bit_calls_kill_the_caller(box: Arena) -> None:
-    """``mov eax, 20; int 0x80; ret``: getpid by the old gate, where x86-64's filter would not see the number."""
+def test_32_bit_calls_get_nothing(box: Arena, kernel: Kernel) -> None:
+    """``mov eax, 20; int 0x80; ret``: getpid by the old gate, where x86-64's filter would not see the number.
+
+    gVisor takes it for the number that x86-64 means by it, and so does its filter.
+    """
     code = (
         "import ctypes, mmap\n"
         "m = mmap.mmap(-1, 4096, prot=7); m.write(bytes.fromhex('b814000000cd80c3'))\n"
         "f = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))\n"
-        "print('before', flush=True); print('pid', f())"
+        "print('before', flush=True); print('pid' if f() > 0 else 'refused')"
     )
     execution = box.python(code)
-    assert execution.exit_code == 128 + 31, "SIGSYS"
-    assert said(execution) == "before\n"
+    killed = (execution.exit_code, said(execution)) == (128 + 31, "before\n")
+    assert killed or (kernel.gvisor and "pid" not in said(execution)), "SIGSYS"
 
 
-def test_a_terminal_cannot_be_typed_into(box: Arena) -> None:
+def test_a_terminal_cannot_be_typed_into(box: Arena, kernel: Kernel) -> None:
     code = (
         "import fcntl, pty, os, termios\n"
         "master, slave = pty.openpty()\n"
@@ -393,7 +540,9 @@ def test_a_terminal_cannot_be_typed_into(box: Arena) -> None:
         "try: os.open('/dev/tty', os.O_RDWR); print('a terminal')\n"
         "except OSError as e: print(e.errno)"
     )
-    assert said(box.python(code)).split() == [str(errno.EPERM), str(errno.ENXIO)]
+    typed, opened = map(int, said(box.python(code)).split())
+    assert typed == errno.EPERM or (typed == errno.ENOTTY and not kernel.filtered)
+    assert opened == errno.ENXIO or (opened == errno.EIO and kernel.gvisor)
 
 
 # -- other processes, the network ---------------------------------------------------------------------------------------
@@ -428,8 +577,8 @@ def test_signals_reach_nobody_outside(box: Arena) -> None:
 )
 def test_what_does_not_want_to_end_is_ended(box: Arena, stubborn: str) -> None:
     started = time.monotonic()
-    execution = box.python(stubborn, limits(wall_s=1))
-    assert (execution.status, execution.limit) == ("timeout", "wall_s=1")
+    execution = box.python(stubborn, limits(wall_s=0.6))
+    assert (execution.status, execution.limit) == ("timeout", "wall_s=0.6")
     assert time.monotonic() - started < 5
 
 
@@ -453,7 +602,7 @@ def test_a_cancellation_kills_at_once(box: Arena) -> None:
     assert time.monotonic() - started < 2
 
 
-def test_the_hosts_network_is_not_there(box: Arena, tmp_path: Path) -> None:
+def test_the_hosts_network_is_not_there(box: Arena, kernel: Kernel, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     with (
         socket.create_server(("127.0.0.1", 0)) as tcp,
@@ -475,76 +624,92 @@ def test_the_hosts_network_is_not_there(box: Arena, tmp_path: Path) -> None:
             "        except OSError as e: print(e.errno)"
         )
         answers = [int(word) for word in said(box.python(code)).split()]
-    assert answers[:4] == [errno.ECONNREFUSED, errno.ENOENT, errno.ECONNREFUSED, errno.ENETUNREACH]
-    assert answers[4] in (errno.ENETUNREACH, errno.EADDRNOTAVAIL), "or an engine switched version 6 off"
+        assert [select.select([server], [], [], 0)[0] for server in (tcp, path_socket, abstract)] == [[]] * 3, (
+            "nobody came"
+        )
+    nowhere = {errno.EHOSTUNREACH if kernel.gvisor else errno.ENETUNREACH}
+    assert answers[:3] == [errno.ECONNREFUSED, errno.ENOENT, errno.ECONNREFUSED]
+    assert {answers[3]} == nowhere
+    assert answers[4] in nowhere | {errno.EADDRNOTAVAIL}, "or an engine switched version 6 off"
     assert (
         said(box.shell("ls /sys/class/net 2>&1; cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '")).split()[-1]
         == "lo"
     )
 
 
-@pytest.mark.parametrize(
-    ("family", "kind", "expected"),
-    [
-        (2, 3, errno.EPERM),
-        (10, 3, errno.EPERM),
-        (17, 3, errno.EAFNOSUPPORT),
-        (38, 5, errno.EAFNOSUPPORT),
-        (40, 1, errno.EAFNOSUPPORT),
-        (31, 3, errno.EAFNOSUPPORT),
-        (29, 3, errno.EAFNOSUPPORT),
-    ],
-    ids=["raw", "raw6", "packet", "alg", "vsock", "bluetooth", "can"],
-)
-def test_unusual_sockets_are_refused(box: Arena, family: int, kind: int, expected: int) -> None:
-    code = f"import socket\ntry: socket.socket({family}, {kind}); print('open')\nexcept OSError as e: print(e.errno)"
-    assert int(said(box.python(code))) == expected
+SOCKETS = {
+    "raw": (2, 3, errno.EPERM),
+    "raw6": (10, 3, errno.EPERM),
+    "packet": (17, 3, errno.EAFNOSUPPORT),
+    "alg": (38, 5, errno.EAFNOSUPPORT),
+    "vsock": (40, 1, errno.EAFNOSUPPORT),
+    "bluetooth": (31, 3, errno.EAFNOSUPPORT),
+    "can": (29, 3, errno.EAFNOSUPPORT),
+}
+
+
+def test_unusual_sockets_are_refused(box: Arena, kernel: Kernel) -> None:
+    code = (
+        "import socket\n"
+        f"for name, (family, kind, _) in {SOCKETS!r}.items():\n"
+        "    try: socket.socket(family, kind); print(name, 0)\n"
+        "    except OSError as e: print(name, e.errno)"
+    )
+    told = dict(line.split() for line in said(box.python(code)).splitlines())
+    expected = {name: {code, errno.EPERM} if kernel.gvisor else {code} for name, (_, _, code) in SOCKETS.items()}
+    assert set(told) == set(SOCKETS)
+    assert {name: code for name, code in told.items() if int(code) not in expected[name]} == {}
 
 
 # -- what is collected --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arrange", "why"),
-    [
-        ("ln -s /etc/shadow loot", "leads out"),
-        ("ln -s ../../../../../etc/shadow loot", "leads out"),
-        ("mkfifo loot", "not a regular file"),
-        ("mkdir loot", "not a regular file|directory"),
-        ("ln -s loot loot", "circle"),
-        ("python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"loot\")'", "not a regular file"),
-        ("ln -s /proc/self/environ loot", "leads out"),
-        ("ln -s /dev/zero loot", "leads out"),
-    ],
+LOOT = (
+    ("ln -s /etc/shadow loot0", "leads out"),
+    ("ln -s ../../../../../etc/shadow loot1", "leads out"),
+    ("mkfifo loot2", "not a regular file"),
+    ("mkdir loot3", "not a regular file|directory"),
+    ("ln -s loot4 loot4", "circle"),
+    ("python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"loot5\")'", "not a regular file"),
+    ("ln -s /proc/self/environ loot6", "leads out"),
+    ("ln -s /dev/zero loot7", "leads out"),
 )
-def test_no_trick_hands_in_a_file_of_the_host(box: Arena, arrange: str, why: str) -> None:
-    first = box.act("shell", command=arrange, task="loot")
-    told = box.act("submit", answer="x", artifacts=["loot"], workspace=first.workspace, task="loot")
-    assert told.observation is not None
-    assert told.observation.status == "invalid"
-    assert re.search(why, told.observation.text) or "no such file" in told.observation.text
-    assert told.artifacts == ()
+
+
+@gvisor_once
+def test_no_trick_hands_in_a_file_of_the_host(box: Arena) -> None:
+    first = box.act("shell", command="; ".join(arrange for arrange, _ in LOOT), task="loot")
+    for number, (arrange, why) in enumerate(LOOT):
+        told = box.act("submit", answer="x", artifacts=[f"loot{number}"], workspace=first.workspace, task="loot")
+        assert told.observation is not None
+        assert told.observation.status == "invalid", arrange
+        assert re.search(why, told.observation.text) or "no such file" in told.observation.text, arrange
+        assert told.artifacts == ()
     assert not list(box.artifacts.list("session/output"))
 
 
-@pytest.mark.parametrize("path", ["/etc/shadow", "../../../etc/shadow", "/proc/self/environ", "loot"])
-@pytest.mark.parametrize("tool", ["read_file", "write_file"])
-def test_the_host_side_tools_reach_nothing_else(box: Arena, tool: str, path: str) -> None:
+@gvisor_once
+def test_the_host_side_tools_reach_nothing_else(box: Arena) -> None:
     shadow = Path("/etc/shadow").read_bytes()
     first = box.act("shell", command="ln -s /etc/shadow loot", task="reach")
-    content = {"content": "owned"} if tool == "write_file" else {}
-    told = box.act(tool, path=path, workspace=first.workspace, task="reach", **content)
-    assert told.observation is not None
-    assert told.observation.status == "failed"
-    assert "root:" not in told.observation.text
+    for path in ("/etc/shadow", "../../../etc/shadow", "/proc/self/environ", "loot"):
+        for tool, content in (("read_file", {}), ("write_file", {"content": "owned"})):
+            told = box.act(tool, path=path, workspace=first.workspace, task="reach", **content)
+            assert told.observation is not None
+            assert told.observation.status == "failed", (tool, path)
+            assert "root:" not in told.observation.text
     assert Path("/etc/shadow").read_bytes() == shadow
 
 
-def test_odd_names_are_kept_and_shown_as_one_line(box: Arena) -> None:
+@gvisor_once
+def test_odd_names_are_kept_and_shown_as_one_line(box: Arena, kernel: Kernel) -> None:
     command = r"""touch -- "$(printf 'new\nline')" "$(printf '\377\376')" "$(printf '\033[31mred')" ' ' '-rf'; mkfifo "$(printf 'a\nb')" """
     first = box.act("shell", command=command, task="names")
     assert first.observation is not None
-    assert first.observation.text.count("\n") == 1, "the note is one line"
+    lines = first.observation.text.count("\n")
+    assert lines == 1 or (lines == 0 and kernel.gvisor), (
+        "the note is one line; of a FIFO in gVisor the host sees nothing"
+    )
     box.workspaces.forget("names")
     code = "import os; print(sorted(os.listdir(b'.')))"
     again = box.act("python", code=code, workspace=first.workspace, task="names")
@@ -552,6 +717,7 @@ def test_odd_names_are_kept_and_shown_as_one_line(box: Arena) -> None:
     assert again.observation.text == r"[b'\x1b[31mred', b' ', b'-rf', b'new\nline', b'\xff\xfe']" + "\n"
 
 
+@gvisor_once
 def test_terminal_sequences_do_not_reach_a_reader(box: Arena) -> None:
     told = box.act("shell", command=r"printf '\033[2J\033]0;owned\007red\033[31m\000\010'")
     assert told.observation is not None
@@ -559,6 +725,7 @@ def test_terminal_sequences_do_not_reach_a_reader(box: Arena) -> None:
     assert "\0" not in told.observation.text
 
 
+@gvisor_once
 def test_an_archive_is_a_file_like_any_other(box: Arena) -> None:
     """Nothing is unpacked outside the sandbox; inside, a bomb meets the workspace's limit."""
     code = (
@@ -576,6 +743,7 @@ def test_an_archive_is_a_file_like_any_other(box: Arena) -> None:
     assert (unpacked.observation.status, unpacked.observation.limit) == ("limit", "disk_mb=8")
 
 
+@gvisor_once
 def test_a_store_through_a_mapping_is_collected(box: Arena) -> None:
     """On a tmpfs it changes no time of the file."""
     first = box.act("python", code="open('f', 'wb').write(b'a' * 4096)", task="map")
@@ -608,11 +776,11 @@ def test_what_the_waiting_shell_is_told_cannot_be_answered_for(box: Arena) -> No
 
 
 def test_the_command_is_the_first_process_but_one_and_has_its_own_limits(box: Arena) -> None:
-    execution = box.shell("echo $$; ulimit -Hc; ulimit -Hf; ulimit -Ht; ls /proc | grep -cE '^[0-9]+$'")
+    execution = box.shell("echo $$; ulimit -Hc; ulimit -Hf; ulimit -Ht; cd /proc; set -- [0-9]*; echo $#")
     number, core, size, cpu, processes = said(execution).split()
     assert (core, size, cpu) == ("0", str(8 << 10), "11")
     assert 2 <= int(number) < 10, "a runtime's threads had the numbers between"
-    assert int(processes) <= 4, "itself, the first one, and what counts them"
+    assert int(processes) <= 4, "itself and the first one"
 
 
 def test_a_workspace_cannot_be_taken_off_to_see_what_is_below(box: Arena) -> None:
@@ -630,7 +798,11 @@ def test_a_second_sandbox_does_not_see_the_first_ones_workspace(box: Arena) -> N
         try:
             first.put(one)
             second.put(other)
-            code = ("/bin/sh", "-c", "ls -A /workspace; cat /proc/self/mountinfo; find / -name secret 2>/dev/null")
+            code = (
+                "/bin/sh",
+                "-c",
+                "ls -A /workspace; cat /proc/self/mountinfo; find / -path /usr -prune -o -path /proc -prune -o -name secret -print",
+            )
             assert "secret" not in said(second.exec(Command(code, other, SMALL)))
             assert "secret" in said(first.exec(Command(code, one, SMALL)))
         finally:
@@ -639,13 +811,14 @@ def test_a_second_sandbox_does_not_see_the_first_ones_workspace(box: Arena) -> N
 
 
 def test_files_of_a_workspace_are_the_agents_whatever_ids_they_have_outside(box: Arena) -> None:
-    first = box.act("shell", command="id -u; touch mine; stat -c %u mine . ; chmod 600 mine", task="ids")
+    first = box.act("shell", command="id -u; touch mine; chmod 600 mine; find . -printf '%U\\n'", task="ids")
     assert first.observation is not None
     user, *owners = first.observation.text.split()
     assert user != "0"
-    assert set(owners) == {user}
+    assert owners == [user, user]
     box.workspaces.forget("ids")
-    told = box.act("shell", command="stat -c %u:%a mine; echo x >> mine", workspace=first.workspace, task="ids")
+    look = "find mine -printf '%U:%m\\n'; echo x >> mine"
+    told = box.act("shell", command=look, workspace=first.workspace, task="ids")
     assert told.observation is not None
     assert told.observation.status == "ok"
     assert re.fullmatch(r"[1-9]\d*:600\n", told.observation.text)
@@ -653,7 +826,7 @@ def test_files_of_a_workspace_are_the_agents_whatever_ids_they_have_outside(box:
 
 def test_a_paused_sandbox_stands_still_and_its_clock_too(box: Arena) -> None:
     code = "import time\nwhile 1: print(time.monotonic(), flush=True); time.sleep(0.005); open('beat', 'a').write('x')"
-    bounds = limits(wall_s=1.5)
+    bounds = limits(wall_s=1)
     with box.volume(bounds) as volume, closing(box.backend.create(Spec(bounds, workspace=volume))) as sandbox:
         sandbox.put(volume)
         ended: list[Execution] = []
@@ -663,15 +836,15 @@ def test_a_paused_sandbox_stands_still_and_its_clock_too(box: Arena) -> None:
         poll(lambda: (volume.path / "beat").exists())
         sandbox.pause()
         stood = (volume.path / "beat").stat().st_size
-        time.sleep(2)
+        time.sleep(1.2)
         assert (volume.path / "beat").stat().st_size - stood <= 1, "one write may be under way"
         assert sandbox.stats().processes >= 2
         assert worker.is_alive(), "the wall clock stood still, too"
         sandbox.resume()
         poll(lambda: (volume.path / "beat").stat().st_size > stood + 1)
         worker.join()
-        assert (ended[0].status, ended[0].limit) == ("timeout", "wall_s=1.5")
-        assert ended[0].usage.wall_ms < 2500
+        assert (ended[0].status, ended[0].limit) == ("timeout", "wall_s=1")
+        assert ended[0].usage.wall_ms < 2000
 
 
 @contextmanager
@@ -688,15 +861,15 @@ def closing(sandbox: Sandbox) -> Iterator[Sandbox]:
 def test_a_silent_command_is_waited_for_without_spinning(box: Arena) -> None:
     """It closes its outputs and works on: the ends of the pipes are always readable."""
     before = time.process_time()
-    execution = box.shell("exec >&- 2>&-; sleep 1; touch done")
+    execution = box.shell("exec >&- 2>&-; sleep 0.6; touch done")
     assert (execution.status, execution.exit_code) == ("ok", 0)
-    assert execution.usage.wall_ms > 900
-    assert time.process_time() - before < 0.5
+    assert execution.usage.wall_ms > 500
+    assert time.process_time() - before < 0.3
 
 
-@pytest.mark.parametrize(("size", "code"), [(100_000, 0), (200_000, 126)])
-def test_an_argument_as_long_as_the_system_takes_or_longer(box: Arena, size: int, code: int) -> None:
-    assert box.run(("true", "x" * size)).exit_code == code
+def test_an_argument_as_long_as_the_system_takes_or_longer(box: Arena, kernel: Kernel) -> None:
+    assert box.run(("true", "x" * 100_000)).exit_code == 0
+    assert box.run(("true", "x" * 200_000)).exit_code in ((126, 127) if kernel.gvisor else (126,))
 
 
 def test_much_environment_and_many_files_come_through(box: Arena) -> None:
@@ -713,9 +886,9 @@ def test_much_environment_and_many_files_come_through(box: Arena) -> None:
 
 
 def test_output_byte_by_byte(box: Arena) -> None:
-    code = "import os\nfor i in range(20000): os.write(1, b'x'); os.write(2, b'y')"
+    code = "import os\nfor i in range(5000): os.write(1, b'x'); os.write(2, b'y')"
     execution = box.python(code)
-    assert (execution.status, execution.written) == ("ok", 40_000)
+    assert (execution.status, execution.written) == ("ok", 10_000)
 
 
 def test_killing_everything_inside_ends_only_the_sandbox(box: Arena) -> None:
@@ -725,15 +898,18 @@ def test_killing_everything_inside_ends_only_the_sandbox(box: Arena) -> None:
     assert execution.usage.wall_ms < 10_000
 
 
-def test_the_first_process_can_neither_be_stopped_nor_killed(box: Arena) -> None:
+def test_the_first_process_can_neither_be_stopped_nor_killed(box: Arena, kernel: Kernel) -> None:
     code = (
         "import os, signal, time\n"
-        "for s in (signal.SIGSTOP, signal.SIGKILL, signal.SIGTSTP, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT): os.kill(1, s)\n"
+        "for s in (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL): os.kill(1, s)\n"
         "time.sleep(0.2); print(open('/proc/1/stat').read().split()[2])"
     )
-    assert said(box.python(code)).strip() in ("S", "R")
+    execution = box.python(code)
+    ended = (execution.exit_code or 0) > 128 and kernel.gvisor
+    assert ended or said(execution).strip() in ("S", "R"), "in gVisor it can be, and takes its sandbox along"
 
 
+@gvisor_once
 def test_standard_input_is_at_its_end(box: Arena) -> None:
     assert said(box.shell("cat; read -r line; echo $?; readlink /proc/self/fd/0")) == "1\n/dev/null\n"
 
@@ -741,23 +917,25 @@ def test_standard_input_is_at_its_end(box: Arena) -> None:
 # -- nested tricks, descriptors, terminals -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "nested",
-    [
-        "bwrap --ro-bind / / --proc /proc true",
-        "bwrap --unshare-all --ro-bind /usr /usr true",
-        "unshare -Urm true",
-        "python3 -c 'import ctypes; exit(ctypes.CDLL(None).unshare(0x10000000) == 0 and 0 or 3)'",
-        "runc --root /tmp/r run x",
-        "nsenter -t 1 -m true",
-        "chroot / true",
-    ],
+NESTED = (
+    "bwrap --ro-bind / / --proc /proc true",
+    "bwrap --unshare-all --ro-bind /usr /usr true",
+    "unshare -Urm true",
+    "python3 -c 'import ctypes; exit(ctypes.CDLL(None).unshare(0x10000000) == 0 and 0 or 3)'",
+    "runc --root /tmp/r run x",
+    "nsenter -t 1 -m true",
+    "chroot / true",
 )
-def test_a_sandbox_in_the_sandbox_cannot_be_made(box: Arena, nested: str) -> None:
-    assert box.shell(nested).exit_code != 0
 
 
-def test_no_process_inside_holds_anything_of_the_host_open(box: Arena) -> None:
+def test_a_sandbox_in_the_sandbox_cannot_be_made(box: Arena, kernel: Kernel) -> None:
+    told = said(box.shell("".join(f"({nested}) >/dev/null 2>&1; echo $?; " for nested in NESTED))).split()
+    made = {nested for nested, code in zip(NESTED, told, strict=True) if code == "0"}
+    own = set() if kernel.filtered else {nested for nested in NESTED if "unshare" in nested}
+    assert made <= own, "in gVisor alone: of its own, and ``test_what_runs_is_confined_as_the_host_sees_it``"
+
+
+def test_no_process_inside_holds_anything_of_the_host_open(box: Arena, kernel: Kernel) -> None:
     """CVE-2024-21626: a runtime's descriptor of a host directory, kept over exec."""
     code = (
         "import os\n"
@@ -770,7 +948,8 @@ def test_no_process_inside_holds_anything_of_the_host_open(box: Arena) -> None:
         "    except OSError: pass"
     )
     seen = set(said(box.python(code)).split("\n"))
-    allowed = re.compile(r"pipe:\[|anon_inode:\[eventfd\]$|/dev/null$|/proc/\d+/fd$|/proc$|$")
+    streams = r"host:\[[1-3]\]$" if kernel.gvisor else r"pipe:\["
+    allowed = re.compile(streams + r"|anon_inode:\[eventfd\]$|/dev/null$|/proc/\d+/fd$|/proc$|$")
     assert {name for name in seen if not allowed.match(name)} == set()
 
 
@@ -791,6 +970,7 @@ def test_the_program_that_made_the_sandbox_cannot_be_overwritten(box: Arena) -> 
     assert [path.read_bytes() for path in programs] == before
 
 
+@gvisor_once
 def test_a_terminal_of_its_own_is_not_the_hosts(box: Arena) -> None:
     code = (
         "import os, pty\n"
@@ -803,6 +983,7 @@ def test_a_terminal_of_its_own_is_not_the_hosts(box: Arena) -> None:
     assert said(box.python(code)) == "/dev/pts/0\n"
 
 
+@gvisor_once
 def test_hard_limits_cannot_be_raised(box: Arena) -> None:
     code = (
         "import resource as r\n"
@@ -814,6 +995,7 @@ def test_hard_limits_cannot_be_raised(box: Arena) -> None:
     assert said(box.python(code)) == ""
 
 
+@gvisor_once
 def test_a_crash_leaves_no_core(box: Arena) -> None:
     execution = box.shell("ulimit -c unlimited 2>/dev/null; python3 -c 'import os; os.abort()' ; ls -A")
     assert "core" not in execution.stdout.decode()
@@ -822,57 +1004,51 @@ def test_a_crash_leaves_no_core(box: Arena) -> None:
 # -- what could outlive a sandbox, and what could pass between two --------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("leave", "look"),
-    [
-        ("import ctypes; print(ctypes.CDLL(None).shmget(0x4c53, 4096, 0o1666) >= 0)", "shmget(0x4c53, 4096, 0)"),
-        ("import ctypes; print(ctypes.CDLL(None).msgget(0x4c53, 0o1666) >= 0)", "msgget(0x4c53, 0)"),
-        ("import ctypes; print(ctypes.CDLL(None).semget(0x4c53, 1, 0o1666) >= 0)", "semget(0x4c53, 1, 0)"),
-        ("open('/dev/shm/left', 'w'); print(True)", "open(b'/dev/shm/left', 0)"),
-        ("open('/tmp/left', 'w'); print(True)", "open(b'/tmp/left', 0)"),
-        ("open('/var/tmp/left', 'w') if 0 else print(True)", "open(b'/var/tmp/left', 0)"),
-    ],
-    ids=["shm segment", "message queue", "semaphore", "/dev/shm", "/tmp", "/var/tmp"],
-)
-def test_nothing_is_there_for_the_next_one(box: Arena, leave: str, look: str) -> None:
-    assert said(box.python(leave)) == "True\n"
-    assert said(box.python(f"import ctypes; print(ctypes.CDLL(None).{look})")) == "-1\n"
+@gvisor_once
+def test_nothing_is_there_for_the_next_one(box: Arena) -> None:
+    """Of memory, queues and semaphores with a key, and of files outside the workspace."""
+    begin = "import ctypes; libc = ctypes.CDLL(None)\n"
+    leave = (
+        "print(libc.shmget(0x4c53, 4096, 0o1666) >= 0, libc.msgget(0x4c53, 0o1666) >= 0, libc.semget(0x4c53, 1, 0o1666) >= 0)\n"
+        "for path in ('/dev/shm/left', '/tmp/left', '/var/tmp/left'):\n"
+        "    try: print(bool(open(path, 'w')))\n"
+        "    except OSError: print('refused' if 'var' in path else 'not left')"
+    )
+    assert set(said(box.python(begin + leave)).split()) <= {"True", "refused"}
+    look = (
+        "print(libc.shmget(0x4c53, 4096, 0), libc.msgget(0x4c53, 0), libc.semget(0x4c53, 1, 0))\n"
+        "for path in (b'/dev/shm/left', b'/tmp/left', b'/var/tmp/left'): print(libc.open(path, 0))"
+    )
+    assert said(box.python(begin + look)).split() == ["-1"] * 6
 
 
 def test_one_cannot_use_up_what_the_kernel_counts_for_a_user(box: Arena) -> None:
     """inotify instances are counted by user id: each sandbox, or workspace, has its own."""
-    grab = (
-        "import ctypes, time\nl = ctypes.CDLL(None); n = 0\n"
-        "while l.inotify_init() >= 0 and n < 2000: n += 1\n"
-        "open('full', 'w'); time.sleep(30)"
-    )
-    cancelled = threading.Event()
-    with box.volume() as volume:
-        greedy = threading.Thread(
-            target=lambda: box.backend.run(Command(("python3", "-c", grab), volume, SMALL), cancelled)
-        )
-        greedy.start()
-        try:
-            poll(lambda: (volume.path / "full").exists())
-            assert int(said(box.python("import ctypes; print(ctypes.CDLL(None).inotify_init())"))) >= 0
-        finally:
-            cancelled.set()
-            greedy.join()
+    grab = "import ctypes; libc = ctypes.CDLL(None); n = 0\nwhile libc.inotify_init() >= 0 and n < 2000: n += 1\n"
+    grab += "import os; os.close(4)"
+    with meanwhile(box, grab):
+        assert int(said(box.python("import ctypes; print(ctypes.CDLL(None).inotify_init())"))) >= 0
 
 
 # -- names and modes ----------------------------------------------------------------------------------------------------
 
 
+@gvisor_once
 def test_set_uid_files_of_a_workspace_are_powerless(box: Arena) -> None:
-    told = box.act("shell", command="cp /bin/sh s; chmod 6755 s; ./s -p -c 'id -u'; stat -c %a s", task="setuid")
+    command = "cp /bin/sh s; chmod 6755 s; ./s -p -c 'id -u'; find s -printf '%m\\n'"
+    told = box.act("shell", command=command, task="setuid")
     assert told.observation is not None
     assert int(told.observation.text.split()[0]) > 0
     box.workspaces.forget("setuid")
-    again = box.act("shell", command="stat -c %a s; id -u", workspace=told.workspace, task="setuid")
+    look = "find s -printf '%m\\n'; ./s -p -c 'id -u'"
+    again = box.act("shell", command=look, workspace=told.workspace, task="setuid")
     assert again.observation is not None
-    assert again.observation.text.split()[0] in ("755", "6755")
+    mode, user = again.observation.text.split()
+    assert mode in ("755", "6755")
+    assert int(user) > 0
 
 
+@gvisor_once
 def test_capabilities_cannot_be_put_on_a_file(box: Arena) -> None:
     code = (
         "import os\nopen('f', 'w')\n"
@@ -882,15 +1058,21 @@ def test_capabilities_cannot_be_put_on_a_file(box: Arena) -> None:
     assert said(box.python(code)) == "refused\n"
 
 
-@pytest.mark.parametrize("source", ["/etc/passwd", "/usr/bin/env", "/proc/self/exe", "/run/longstride/given"])
-def test_a_hard_link_brings_nothing_of_the_system_into_the_workspace(box: Arena, source: str) -> None:
+@gvisor_once
+def test_a_hard_link_brings_nothing_of_the_system_into_the_workspace(box: Arena) -> None:
     with box.volume() as volume:
-        code = f"import os\ntry: os.link({source!r}, 'loot'); print('linked')\nexcept OSError: print('refused')"
+        code = (
+            "import os\n"
+            "for source in ('/etc/passwd', '/usr/bin/env', '/proc/self/exe', '/run/longstride/given'):\n"
+            "    try: os.link(source, 'loot'); print('linked', source)\n"
+            "    except OSError: print('refused')"
+        )
         command = Command(("python3", "-c", code), volume, SMALL, files={"given": b"x"})
-        assert said(box.backend.run(command)) == "refused\n"
+        assert said(box.backend.run(command)).split() == ["refused"] * 4
         assert list(volume.path.iterdir()) == []
 
 
+@gvisor_once
 def test_the_longest_names_and_paths_are_kept(box: Arena) -> None:
     code = (
         "import os\n"
@@ -908,6 +1090,7 @@ def test_the_longest_names_and_paths_are_kept(box: Arena) -> None:
     assert told.observation.text == f"1 255\n{1 + 14 * 251} 3\n"
 
 
+@gvisor_once
 def test_a_name_that_reads_like_an_option_or_a_command_is_a_name(box: Arena) -> None:
     names = ["--help", "-delete", "$(touch owned)", "`touch owned`", "a;touch owned", "%s%n", "..."]
     code = f"for n in {names!r}: open(n, 'w').write(n)"

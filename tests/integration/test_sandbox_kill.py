@@ -1,12 +1,13 @@
 """kill -9 of an executor, at any point of an action: the two ends cannot be told apart, and nothing stays behind."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from longstride.sandbox.workspace import Workspaces
 from longstride.storage.disk import DiskArtifacts
 from longstride.tools.executor import Executor
 from longstride.tools.registry import builtin_tools
+from tests.support import doomed_executor
 from tests.support.doomed_executor import POINTS
 from tests.support.engine import engine
 from tests.support.sandboxes import SMALL, arena, hosted_backend
@@ -42,10 +44,20 @@ print(open('counter').read() * 2000)
 """
 
 
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.support.doomed_executor"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bubblewrap_works() -> None:
+    with arena():
+        pass
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder that other ids can reach."""
-    with arena(), tempfile.TemporaryDirectory() as path:
+    with tempfile.TemporaryDirectory() as path:
         Path(path).chmod(0o755)
         yield Path(path)
 
@@ -60,21 +72,20 @@ def action(code: str, workspace: ArtifactRef | None) -> ExecuteAction:
 
 def start(
     folder: Path, point: str, command: ExecuteAction, floor: int = 0, backend: BackendName = backends.DEFAULT
-) -> subprocess.Popen[str]:
+) -> ForkServerProcess:
+    """A process that imports nothing anew, and is no child of this one."""
     where = [str(folder / "scratch"), str(folder / "artifacts")]
     arguments = [*where, point, command.model_dump_json(), str(floor), backend]
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.doomed_executor", *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
+    environment = {name: value for name, value in os.environ.items() if name == "DOCKER_HOST"}
+    process = FORKS.Process(target=doomed_executor.main_in, args=(environment, *arguments), daemon=True)
+    process.start()
+    return process
 
 
 def killed_at(folder: Path, point: str, command: ExecuteAction, floor: int) -> None:
     process = start(folder, point, command, floor)
-    output, _ = process.communicate(timeout=60)
-    assert (process.returncode, output) == (-signal.SIGKILL, ""), f"the point {point} was never reached"
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL, f"the point {point} was never reached"
 
 
 def answer(folder: Path, command: ExecuteAction) -> ActionExecuted:
@@ -159,7 +170,7 @@ def test_a_sandbox_dies_with_its_executor(folder: Path) -> None:
     process = start(folder, "never", action(inside, None))
     eventually(lambda: len([p for p in processes_with(mark) if p != process.pid]) >= 2)
     process.kill()
-    process.communicate()
+    process.join()
     eventually(lambda: processes_with(mark) == [])
     eventually(lambda: left_on_the_host(folder) == [])
 
@@ -175,7 +186,7 @@ def test_a_container_dies_with_its_executor(folder: Path, backend: BackendName) 
     pids = {int(pid) for group in groups_of(owner) for pid in (group / "cgroup.procs").read_text().split()}
     assert len(pids) >= 3
     process.kill()
-    process.communicate()
+    process.join()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids) and _marked(owner) == [])
     eventually(lambda: left_on_the_host(folder) == [])
 
@@ -191,7 +202,7 @@ def test_an_engines_container_dies_with_its_executor(folder: Path, monkeypatch: 
         pids = _marked(owner)
         assert len(pids) >= 3
         process.kill()
-        process.communicate()
+        process.join()
         eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
         eventually(lambda: left_on_the_host(folder) == [])
         backend = hosted_backend("docker", folder / "scratch")
@@ -209,7 +220,7 @@ def test_what_waits_in_a_pool_dies_with_its_executor(folder: Path) -> None:
     eventually(lambda: len(_marked(owner)) >= 7)
     assert len([g for g in left_on_the_host(folder) if "cgroup" in g]) >= 7
     process.kill()
-    process.communicate()
+    process.join()
     eventually(lambda: processes_with(mark) == _marked(owner) == [])
     eventually(lambda: left_on_the_host(folder) == [])
 
@@ -222,7 +233,7 @@ def test_a_sandbox_that_is_being_built_dies_with_its_executor(folder: Path, dela
     eventually(lambda: [p for p in processes_with(mark) if p != process.pid] != [])
     time.sleep(delay)
     process.kill()
-    process.communicate()
+    process.join()
     eventually(lambda: processes_with(mark) == [])
     eventually(lambda: left_on_the_host(folder) == [])
 
@@ -240,7 +251,7 @@ def test_one_start_removes_what_many_dead_left(folder: Path) -> None:
     command = action("open('half', 'w'); import time; time.sleep(30)", None)
     doomed = [start(folder, "during-run", command) for _ in range(4)]
     for process in doomed:
-        process.communicate(timeout=60)
+        process.join(60)
     assert len(list((folder / "scratch").iterdir())) >= 1
     with arena(folder / "scratch"):
         names = [path.name for path in (folder / "scratch").iterdir()]

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from longstride.contracts.artifact import ArtifactRef
@@ -119,6 +120,12 @@ def main(scratch: str, artifacts: str, point: str, command: str, floor: str, nam
     print(answer.model_dump_json())
     workspaces.close()
     backend.close()
+
+
+def main_in(environment: Mapping[str, str], *arguments: str) -> None:
+    """With more of an environment than the process has that this one is forked from."""
+    os.environ.update(environment)
+    main(*arguments)
 
 
 if __name__ == "__main__":

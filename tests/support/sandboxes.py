@@ -3,10 +3,10 @@
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -19,10 +19,11 @@ from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import Allowance, SandboxLimits
-from longstride.sandbox import backends
+from longstride.sandbox import backends, cgroup
 from longstride.sandbox.backends import BackendName
 from longstride.sandbox.base import NEVER, WORKSPACE, Cancellation, Command, Execution, SandboxBackend, Volume
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
+from longstride.sandbox.cgroup import Cgroup
 from longstride.sandbox.demand import Bounds
 from longstride.sandbox.docker import LABEL, DockerSandbox
 from longstride.sandbox.egress.gate import Gates
@@ -83,6 +84,14 @@ class Arena:
         waiting = self.backend.level.ready if isinstance(self.backend, Pool) else 0
         return groups if len(groups) != waiting else set()
 
+    def groups(self) -> list[Path]:
+        """Control groups of all sandboxes that are there, in each hierarchy of the host."""
+        if not isinstance(self.backend, DockerSandbox):
+            return [path for h in self.scratch.hierarchies for path in h.base.glob(f"{self.scratch.name}-*")]
+        api, own = self.backend._api, {"label": f"{LABEL}={self.scratch.name}"}
+        found = (_group_of(api, container["Id"]) for container in api.containers(filters=own))
+        return [h.base / group.name for group in found if group for h in group.hierarchies]
+
     def act(
         self,
         tool: str,
@@ -114,6 +123,15 @@ class Arena:
             egress=egress,
         )
         return self.executor.execute(command, task_id=task, session_id="session", cancelled=cancelled)
+
+
+def _group_of(api: Any, container: str) -> Cgroup | None:
+    """Nothing when it has ended."""
+    import docker.errors
+
+    with suppress(docker.errors.NotFound, StopIteration):
+        return cgroup.of_process(api.inspect_container(container)["State"]["Pid"])
+    return None
 
 
 POOL = "pool"

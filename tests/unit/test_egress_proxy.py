@@ -519,6 +519,22 @@ def test_the_cap_cuts_and_is_named(site) -> None:
     assert (1 << 20) - (1 << 16) <= end.connections[0].sent <= 1 << 20
 
 
+@pytest.mark.parametrize("way", ["sent", "received"])
+def test_what_is_left_of_a_budget_is_moved_to_the_last_byte(site, way: str) -> None:
+    """The other way is as free as ever."""
+    here = site(echo, kbytes_per_s=1_000_000, **{f"{way}_bytes": 300_001})
+    with here.client() as client:
+        here.tunnel(client)
+        sender = threading.Thread(target=_send_until_refused, args=(client, bytes(1 << 20)))
+        sender.start()
+        read_all(client)
+        sender.join()
+    end = here.gate.account(FAILED)
+    assert getattr(end.connections[0], way) == 300_001
+    assert (end.status, end.limit) == ("limit", f"egress.{way}_bytes=300001")
+    assert "cut at the 0.286 MiB that the call may move" in end.connections[0].why
+
+
 def _send_until_refused(client: socket.socket, data: bytes) -> None:
     with suppress(OSError):
         client.sendall(data)

@@ -74,6 +74,22 @@ def test_closed_streams_of_version_5_and_empty_messages_say_nothing(pair: tuple[
     assert heard(channel, there, *said, status(0), CLOSE) == (b"x", b"")
 
 
+def test_a_quiet_command_is_kept_by_pings_and_half_a_message_by_itself(
+    pair: tuple[Channel, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longstride.sandbox.kubernetes.channel.PING_S", 0.02)
+    channel, there = pair
+    channel.send([])
+    message = frame(b"\x01" + b"late" * 100)
+    for part in (message[:1], message[1:3], message[3:50], message[50:]):
+        assert there.recv(1000)[0] == 0x89, "a ping, RFC 6455, section 5.5.2"
+        there.sendall(part)
+    there.sendall(status(0) + CLOSE)
+    channel.wait()
+    assert channel.stdout is not None
+    assert (channel.stdout.read(), channel.exit_code) == (b"late" * 100, 0)
+
+
 ENDS = [
     b"",
     frame(b"\x03not json"),

@@ -1,6 +1,8 @@
 """The file of MCP servers, and what is made of it."""
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.commands import ExecuteAction
+from longstride.contracts.v1.egress import Egress, EgressRule
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.tools.mcp.catalogue import Catalogue, CatalogueUnusable, Server, read, write
 from longstride.tools.mcp.listing import Listing, ServerTool, called, changes, digest
@@ -154,7 +157,10 @@ def test_arguments_are_checked_before_anything_runs() -> None:
 @pytest.mark.parametrize(("kind", "unsafe"), [("unsafe", True), ("keyed", False), ("pure", False)])
 def test_what_an_operator_says_of_a_server_holds_after_a_crash(kind: str, unsafe: bool) -> None:
     action = Action(tool="notes__add", arguments={"text": "x"})
-    command = ExecuteAction(step=1, action=action, tools=(), limits=SandboxLimits(), isolation="process")
+    way_out = Egress(rules=(EgressRule(host="api.example.com"),))
+    command = ExecuteAction(
+        step=1, action=action, tools=(), limits=SandboxLimits(), isolation="process", egress=way_out
+    )
     assert registered(one(idempotency=kind)).unsafe(command) is unsafe
 
 
@@ -176,6 +182,26 @@ def test_a_digest_does_not_depend_on_order() -> None:
     assert called("Brave-Search", "web.search") == "brave_search__web_search"
 
 
-def test_the_sdk_is_loaded_where_there_are_servers() -> None:
+PRELOADING = """
+import sys
+from pathlib import Path
+from longstride.tools.mcp.catalogue import CatalogueUnusable
+from longstride.tools.mcp.register import offered_tools, preload
+tools = offered_tools(Path(sys.argv[1]))
+assert "mcp" not in sys.modules, "planner and model-worker do without"
+sys.modules["mcp"] = None
+try:
+    preload(tools)
+except CatalogueUnusable as error:
+    print(error)
+"""
+
+
+def test_the_sdk_is_needed_by_whoever_calls_servers_and_by_nobody_else(tmp_path: Path) -> None:
+    write(tmp_path / "mcp.json", one())
+    done = subprocess.run(
+        [sys.executable, "-c", PRELOADING, str(tmp_path / "mcp.json")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "MCP servers need the package mcp: pip install 'longstride[mcp]'\n"
     preload(builtin_tools())
     preload(registered(one()))

@@ -28,7 +28,7 @@ def test_messages_come_whole_however_they_are_cut(size: int) -> None:
         b'{"jsonrpc":"2.0","id":[1],"result":{}}\n',
         b'{"jsonrpc":"2.0","id":1,"result":NaN}\n',
         b"\xff\xfe\n",
-        b"[" * 100_000 + b"\n",
+        b"[" * 20_000 + b"\n",
         b'{"jsonrpc":"2.0","id":1,"result":' + b'{"a":' * 5000 + b"1" + b"}" * 5001 + b"\n",
     ],
 )
@@ -53,3 +53,21 @@ def test_a_message_without_end_is_given_up() -> None:
 def test_messages_without_end_are_given_up(line: bytes) -> None:
     with pytest.raises(Nonsense, match="more than 5000 messages"):
         list(Frames().feed(line * (MOST_MESSAGES + 1)))
+
+
+def result(content: str) -> bytes:
+    return b'{"jsonrpc":"2.0","id":1,"result":{"a":' + content.encode() + b"}}\n"
+
+
+@pytest.mark.parametrize(
+    "content", ["[" + "{}," * 40_000 + "{}]", "[" + "1," * 40_000 + "1]", "[" + '",",' * 40_000 + "1]"]
+)
+def test_a_message_of_too_many_values_is_given_up(content: str) -> None:
+    with pytest.raises(Nonsense, match="more than 30000 values"):
+        list(Frames().feed(result(content)))
+
+
+@pytest.mark.parametrize("text", ["{[,", '\\"{', "\\\\", "\\n,"])
+def test_the_length_of_a_text_is_no_number_of_values(text: str) -> None:
+    (message,) = Frames().feed(result(json.dumps(text * 300_000)))
+    assert message.model_dump()["result"]["a"] == text * 300_000

@@ -19,14 +19,17 @@ from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.backends import installed, make
 from longstride.sandbox.base import Command, Spec, Volume
+from longstride.sandbox.demand import Bounds
 from longstride.sandbox.errors import IsolationUnavailable, SandboxFailed, SandboxUnavailable, WorkspaceUnusable
 from longstride.sandbox.kubernetes import cell
 from longstride.sandbox.kubernetes.backend import KubernetesSandbox
 from longstride.sandbox.kubernetes.presence import EXECUTOR
+from longstride.sandbox.pool import Pool
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.memory import MemoryArtifacts
 from longstride.tools.executor import Executor
 from longstride.tools.registry import builtin_tools
+from tests.support.eventually import eventually
 from tests.support.kubernetes_api import EXTENSIONS, LEASES, PODS, Cluster, Pod, Wire, failure, long_ago
 from tests.support.talker import Talker
 from tests.support.tls_front import TlsFront
@@ -351,6 +354,32 @@ def test_counters_that_are_none_are_not_believed(cluster: Cluster, backend: Kube
     cluster.on_run = playing(counting(cpu_s="many"))
     with pytest.raises(SandboxFailed, match="pod pool-1 told no counters"):
         backend.run(command(volume))
+
+
+def test_a_pool_above_it_uses_each_pod_once_and_keeps_none(cluster: Cluster, scratch: Path) -> None:
+    pool = Pool(make("kubernetes", scratch), Bounds(floor=1, ceiling=1))
+    used: list[str] = []
+    cluster.on_run = playing(lambda wire: used.append(wire.pod.name))
+    volume = pool.volumes.create(SMALL)
+    for _ in range(3):
+        eventually(lambda: pool.level.ready == 1)
+        (waiting,) = cluster.pods
+        assert pool.run(command(volume)).status == "ok"
+        assert used[-1] == waiting, "the one that waited"
+    assert len(set(used)) == 3
+    pool.close()
+    assert (cluster.claims, cluster.leases) == ({}, {})
+
+
+def test_a_pod_that_died_while_it_waited_is_replaced(cluster: Cluster, scratch: Path) -> None:
+    pool = Pool(make("kubernetes", scratch), Bounds(floor=1, ceiling=1))
+    cluster.on_run = playing()
+    eventually(lambda: pool.level.ready == 1)
+    (dead,) = cluster.pods.values()
+    dead.document["status"]["phase"] = "Failed"
+    assert pool.run(command(pool.volumes.create(SMALL))).status == "ok"
+    assert dead.name not in cluster.pods
+    pool.close()
 
 
 # What a pod sends back.

@@ -152,9 +152,18 @@ def test_what_dockerignore_names_is_left_out(tmp_path: Path) -> None:
         ("FROM debian\nRUN pip install requests==2.0\n", "this host's python3 has no requests: install it"),
         ("FROM debian\nRUN python3 -m pip install attrs==1.0\n", "this host's python3 has attrs 23.2.0: install it"),
         (
-            "FROM debian\nRUN python3 make_data.py\n",
-            "line 2: RUN python3 make_data.py: steps that compute something are not carried",
+            "FROM debian\nRUN make && curl -LsSf https://astral.sh/uv/install.sh | sh\n",
+            "line 2: RUN make && curl -LsSf https://astral.sh/uv/install.sh | sh: there is no network here: put what it",
         ),
+        ("FROM debian\nRUN git clone https://a.example/b /b\n", "/b: there is no network here: put what it fetches"),
+        ("FROM debian\nRUN if true; then apt-get install -y gcc; fi\n", "gcc; fi: there is no network here"),
+        (
+            "FROM debian\nRUN make\nRUN useradd -m dev\n",
+            "line 3: RUN useradd -m dev: a sandbox has one user, who cannot",
+        ),
+        ("FROM debian\nRUN --mount=type=secret,id=k make\n", "--mount=type=secret,id=k is not given: use files"),
+        ("FROM debian\nRUN <<EOF\n#!/usr/bin/python3\nx\nEOF\n", "a here-document is read by the shell here"),
+        ("FROM debian\nRUN cat <<EOF > a\nx\n", "line 2: RUN cat <<EOF > a: its here-document does not end with EOF"),
         (
             "FROM debian\nRUN chmod +x /app/no.sh\n",
             "line 2: RUN chmod +x /app/no.sh: /app/no.sh is no file that was copied",
@@ -163,7 +172,7 @@ def test_what_dockerignore_names_is_left_out(tmp_path: Path) -> None:
             'FROM debian\nENTRYPOINT ["/run.sh"]\n',
             'line 2: ENTRYPOINT ["/run.sh"]: nothing is started before the agent',
         ),
-        ("FROM debian\nRUN cat <<EOF > a\nx\nEOF\n", "line 2: RUN cat <<EOF > a: here-documents are not read"),
+        ("FROM debian\nCOPY <<EOF /a\nx\nEOF\n", "line 2: COPY <<EOF /a: here-documents are not copied"),
         ("FROM debian\nFLY away\n", "line 2: FLY away: this instruction is not known"),
         ("FROM debian\n{}\n", "line 2: '{}' is not an instruction"),
         ("FROM debian\nCOPY 'a .\n", "line 2: COPY 'a .: No closing quotation"),
@@ -183,7 +192,11 @@ def test_packages_that_the_host_has_are_no_problem(tmp_path: Path) -> None:
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     told = refused(
-        harbor(tmp_path, "FROM postgres\nRUN ./a\n", tests__test_dot_sh="curl -L https://astral.sh/uv | sh\n")
+        harbor(
+            tmp_path,
+            "FROM postgres\nRUN wget https://a.example/b\n",
+            tests__test_dot_sh="curl -L https://astral.sh/uv | sh\n",
+        )
     )
     assert len(told.splitlines()) == 3
     assert told.startswith(f"{tmp_path} cannot be run here:\n  environment/Dockerfile line 1")
@@ -309,3 +322,89 @@ def test_a_link_to_another_file_of_the_folder_is_that_file(tmp_path: Path) -> No
     folder = harbor(tmp_path / "task")
     (folder / "tests" / "same.sh").symlink_to("test.sh")
     assert {file.path for file in read(folder).tests} >= {"test.sh", "same.sh"}
+
+
+def built(folder: Path) -> list[tuple[list[str], str, tuple[str, ...], str]]:
+    """Each stage: the files before it, its line, what is run and where."""
+    build = read(folder).build
+    assert build is not None
+    return [
+        ([f.path for f in stage.files], stage.step.where.split(": ")[0][-1], stage.step.argv, stage.step.folder)
+        for stage in build.stages
+        if stage.step
+    ]
+
+
+SH = ("/bin/sh", "-c")
+
+
+@pytest.mark.parametrize(
+    ("lines", "steps"),
+    [
+        ("WORKDIR /app\nCOPY data .\nRUN make\n", [(["words.txt"], "4", (*SH, "make"), "/app")]),
+        (
+            "WORKDIR /app\nRUN apt-get update && apt-get install -y gcc && gcc -o a a.c; rm -rf /var/lib/apt/lists/*\n",
+            [([], "3", (*SH, "gcc -o a a.c"), "/app")],
+        ),
+        ("RUN set -eux; make\n", [([], "2", (*SH, "set -eux; make"), "/workspace")]),
+        (
+            "WORKDIR /app/sub\nRUN for i in 1 2; do echo $i; done && true\nWORKDIR /app\n",
+            [([], "3", (*SH, "for i in 1 2; do echo $i; done && true"), "/app/sub")],
+        ),
+        ('WORKDIR /app\nRUN ["python3", "make it.py"]\n', [([], "3", ("python3", "make it.py"), "/app")]),
+        (
+            'SHELL ["/bin/bash", "-c"]\nRUN --mount=type=cache,target=/c [[ a ]]\n',
+            [([], "3", ("/bin/bash", "-c", "[[ a ]]"), "/workspace")],
+        ),
+        (
+            "RUN cat <<'A' > a && cat <<B\n # kept\n\nA\ntwo\nB\nRUN make\n",
+            [
+                ([], "2", (*SH, "cat <<'A' > a && cat <<B\n # kept\n\nA\ntwo\nB"), "/workspace"),
+                ([], "8", (*SH, "make"), "/workspace"),
+            ],
+        ),
+        ("RUN <<EOF\nmake\nmake install\nEOF\n", [([], "2", (*SH, "make\nmake install"), "/workspace")]),
+        (
+            "RUN make\nCOPY data /in/\nRUN chmod +x /in/words.txt\n",
+            [
+                ([], "2", (*SH, "make"), "/workspace"),
+                (["in/words.txt"], "4", (*SH, "chmod +x /in/words.txt"), "/workspace"),
+            ],
+        ),
+        (
+            "RUN pip install --no-index --find-links w --target lib a\n",
+            [([], "2", (*SH, "pip install --no-index --find-links w --target lib a"), "/workspace")],
+        ),
+    ],
+)
+def test_steps_that_compute_are_planned_in_order(
+    tmp_path: Path, lines: str, steps: list[tuple[list[str], str, tuple[str, ...], str]]
+) -> None:
+    assert built(harbor(tmp_path, f"FROM debian:12\n{lines}")) == steps
+
+
+def test_a_step_has_the_variables_of_its_place(tmp_path: Path) -> None:
+    build = read(harbor(tmp_path, "FROM debian\nARG A=1\nENV B=$A-2\nRUN make\nENV B=3\nRUN make\n")).build
+    assert build is not None
+    assert [dict(stage.step.variables) for stage in build.stages if stage.step] == [
+        {"A": "1", "B": "1-2"},
+        {"A": "1", "B": "3"},
+    ]
+
+
+def test_directories_that_steps_may_write_to_are_linked(tmp_path: Path) -> None:
+    lines = (
+        "WORKDIR /app\nRUN mkdir -p /data/raw out && ./fill > /data/raw/a\nWORKDIR /srv/x\nRUN ./more\nWORKDIR /app\n"
+    )
+    task = read(harbor(tmp_path, f"FROM debian\n{lines}"))
+    links = {at: to for at, to in task.fields["environment"].links.items() if "elsewhere" in to}
+    assert links == {"/data": "/workspace/.elsewhere/data", "/srv": "/workspace/.elsewhere/srv"}
+    assert task.build is not None
+    assert task.build.directories == (".elsewhere/data/raw", ".elsewhere/srv/x")
+    assert task.files == ()
+
+
+def test_without_a_step_that_computes_nothing_is_built(tmp_path: Path) -> None:
+    lines = "RUN apt-get update && apt-get install -y gcc\nRUN set -e; mkdir -p /app/x\nRUN chown -R a:a /app\n"
+    task = read(harbor(tmp_path, DOCKERFILE + lines))
+    assert (task.build, [file.path for file in task.files]) == (None, ["data/words.txt"])

@@ -86,10 +86,13 @@ if [[ -e $__longstride_last ]]; then
         case $__longstride_name in PWD | SHLVL | _ | *_PROXY | *_proxy) ;; *) builtin unset -v "$__longstride_name" ;; esac
     done
     . "$__longstride_last"
-    # Packages that were installed since: see packages/place.py. The options are in force by now, and a trace is the line's.
-    { if [[ -d /workspace/.packages && :${PYTHONPATH-}: != *:/workspace/.packages:* ]]; then
-        builtin export PATH="/workspace/.packages/bin:${PATH-}" PYTHONPATH="/workspace/.packages${PYTHONPATH:+:$PYTHONPATH}"
-    fi; } 2> /dev/null
+    # Packages that were installed since: see packages/place.py. In a group, of which a trace that is on shows nothing.
+    {
+        if [[ -d /workspace/.packages && :${PYTHONPATH-}: != *:/workspace/.packages:* ]]; then
+            builtin export PATH="/workspace/.packages/bin:${PATH-}"
+            builtin export PYTHONPATH="/workspace/.packages${PYTHONPATH:+:$PYTHONPATH}"
+        fi
+    } 2>/dev/null
 else
     builtin shopt -s expand_aliases
 fi

@@ -228,7 +228,7 @@ class Tool(ABC, Generic[A]):
     """Whether all calls of a task that may call it have to be carried out by one process."""
     changes_workspace: ClassVar[bool] = True
     """``False``: it only reads, and the workspace need not be looked through afterwards."""
-    sends: ClassVar[bool] = True
+    sends: bool = True
     """Whether what it does over the network may change something there; ``False``: an interrupted call may be made again."""
     secrets: tuple[str, ...] = ()
     """Names of secrets of the task's tenant that it needs itself, whether the task names them or not."""

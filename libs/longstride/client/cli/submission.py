@@ -69,9 +69,29 @@ class Submission:
         if self.terminal is None:
             return {"inputs": files.of(self.inputs)}
         return {
+            **self._built(self.terminal, artifacts),
             "inputs": files.laid(self.terminal.files),
             "checks": (self.terminal.check(files.laid(self.terminal.hidden)),),
         }
+
+    def _built(self, task: "TerminalTask", artifacts: "ArtifactStore | None") -> dict[str, Any]:
+        """The workspace that a folder's RUN steps make."""
+        if task.build is None:
+            return {}
+        from longstride.client.failures import translated
+        from longstride.client.screen.console import say
+        from longstride.client.terminal.rehearsal import rehearsals
+
+        if artifacts is None:
+            raise UsageProblem(
+                f"{task.folder} has RUN steps, and what they make needs an artifact store: set LONGSTRIDE_S3_…"
+            )
+        with rehearsals() as backend, translated():
+            built = task.built(backend, artifacts, self.session)
+        assert built is not None, "there is something to build"
+        for note in built.notes:
+            say(note)
+        return {"workspace": built.workspace}
 
     def _siblings(self) -> list[dict[str, Any]]:
         if self.group == 1:

@@ -64,9 +64,9 @@ def _checked(folder: Path, backend: SandboxBackend, json: bool) -> bool:
         "good": good,
         "solution": _facts(oracle),
         "idle": _facts(idle),
-        "notes": list(task.notes),
+        "notes": list(rehearsal.notes),
     }
-    _tell(json, folder, told, _lines(oracle, idle, task.notes))
+    _tell(json, folder, told, _lines(oracle, idle, rehearsal.notes))
     return good
 
 

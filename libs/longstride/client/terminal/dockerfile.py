@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 VARIABLE = re.compile(r"\\\$|\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
 
+HERE = re.compile(r"(?<!<)<<(?P<tabs>-?)(?P<quote>[\"']?)(?P<word>[A-Za-z_]\w*)(?P=quote)")
+
 
 class DockerfileProblem(ValueError):
     """The text is not a Dockerfile that can be read; it names the line."""
@@ -24,8 +26,16 @@ class Instruction:
     """The rest, its continued lines joined."""
 
     def __str__(self) -> str:
-        text = f"{self.keyword} {self.value}"
+        text = f"{self.keyword} {self.value}".partition("\n")[0]
         return text if len(text) <= 100 else text[:97] + "…"
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is given as a JSON list: no shell reads it."""
+        try:
+            return isinstance(json.loads(self.value), list)
+        except ValueError:
+            return False
 
     def words(self) -> list[str]:
         """The value's words; a JSON list is taken as one.
@@ -48,7 +58,7 @@ def instructions(text: str) -> list[Instruction]:
     """Read a Dockerfile.
 
     Raises:
-        DockerfileProblem: a line is not an instruction, or one uses a here-document.
+        DockerfileProblem: a line is not an instruction, or a here-document is one that cannot be read.
     """
     return [_instruction(line, joined) for line, joined in _joined(text)]
 
@@ -67,17 +77,35 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
     """(first line's number, text) of each instruction; comments go, also between continued lines."""
     parts: list[str] = []
     start = 0
-    for number, raw in enumerate(text.splitlines(), 1):
+    lines = enumerate(text.splitlines(), 1)
+    for number, raw in lines:
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
         start = start if parts else number
         parts.append(line.removesuffix("\\").strip())
         if not line.endswith("\\"):
-            yield start, " ".join(parts)
+            yield start, " ".join(parts) + _here_documents(start, " ".join(parts), lines)
             parts = []
     if parts:
         yield start, " ".join(parts)
+
+
+def _here_documents(start: int, instruction: str, lines: Iterator[tuple[int, str]]) -> str:
+    """The lines that belong to it, as they are.
+
+    Raises:
+        DockerfileProblem: one does not end.
+    """
+    taken = ""
+    for found in HERE.finditer(instruction) if instruction[:4].upper() == "RUN " else ():
+        for _, raw in lines:
+            taken += f"\n{raw}"
+            if (raw.lstrip("\t") if found["tabs"] else raw) == found["word"]:
+                break
+        else:
+            raise DockerfileProblem(f"line {start}: {instruction}: its here-document does not end with {found['word']}")
+    return taken
 
 
 def _instruction(line: int, text: str) -> Instruction:
@@ -85,6 +113,6 @@ def _instruction(line: int, text: str) -> Instruction:
     if not keyword.isalpha():
         raise DockerfileProblem(f"line {line}: {text!r} is not an instruction of a Dockerfile")
     found = Instruction(line, keyword.upper(), value.strip())
-    if found.keyword in ("RUN", "COPY", "ADD") and re.search(r"<<-?[\"']?\w", value):
-        raise DockerfileProblem(f"line {line}: {found}: here-documents are not read: put the text into a file")
+    if found.keyword in ("COPY", "ADD") and HERE.search(value):
+        raise DockerfileProblem(f"line {line}: {found}: here-documents are not copied: put the text into a file")
     return found

@@ -1,6 +1,7 @@
 """From a container's paths to a workspace's: the working directory is the workspace, other places are linked into it."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -28,6 +29,10 @@ class Places:
     _current: PurePosixPath = ROOT
     """Where the Dockerfile is."""
     _files: dict[PurePosixPath, LocalFile] = field(default_factory=dict)
+    """Not yet taken."""
+    _places: set[PurePosixPath] = field(default_factory=set)
+    """Of all files and claimed directories."""
+    _claimed: set[PurePosixPath] = field(default_factory=set)
     _directories: set[PurePosixPath] = field(default_factory=set)
 
     def accepted(self, path: PurePosixPath) -> PurePosixPath:
@@ -63,7 +68,27 @@ class Places:
         at = self._absolute(target)
         inside = str(self._inside(at))
         self._files[at] = LocalFile(source, inside, executable or bool(source.stat().st_mode & 0o111))
+        self._places.add(at)
         self._directories.update(at.parents)
+
+    def is_inside(self, path: str) -> bool:
+        """Whether it is below the working directory, where that is not the root of all."""
+        return self.workdir != ROOT and self._absolute(path).is_relative_to(self.workdir)
+
+    def claim(self, path: str) -> None:
+        """A directory that is there before any step, and that steps may write to. Where a sandbox cannot show it, it is not."""
+        at = self._absolute(path)
+        if at == ROOT or self.workdir.is_relative_to(at):
+            return
+        with suppress(PlaceRefused):
+            self._inside(at)
+            self._places.add(at)
+            self._claimed.add(at)
+
+    def take(self) -> tuple[LocalFile, ...]:
+        """The files that were laid since the last time."""
+        taken, self._files = tuple(self._files.values()), {}
+        return taken
 
     def make_executable(self, path: str) -> bool:
         """Whether there are such files; a pattern may name several."""
@@ -82,9 +107,14 @@ class Places:
         return self._absolute(path) == self.workdir
 
     @property
-    def files(self) -> tuple[LocalFile, ...]:
-        """All of them."""
-        return tuple(self._files.values())
+    def current(self) -> str:
+        """Where the Dockerfile is, as a sandbox has it: the root is the workspace where that is all there is."""
+        return WORKSPACE if self._current == self.workdir == ROOT else str(self._current)
+
+    @property
+    def claimed(self) -> tuple[str, ...]:
+        """Directories that must be there, relative to the workspace."""
+        return tuple(sorted(str(self._inside(at)) for at in self._claimed))
 
     @property
     def links(self) -> dict[str, str]:
@@ -102,7 +132,7 @@ class Places:
         Raises:
             PlaceRefused: one of them also holds the working directory.
         """
-        for at in self._files:
+        for at in self._places:
             if at.is_relative_to(self.workdir) and len(self.workdir.parts) > 1:
                 continue
             top = PurePosixPath(*at.parts[: 3 if at.parts[1] in ("home", "var") and len(at.parts) > 2 else 2])
@@ -118,6 +148,10 @@ class Places:
         self.accepted(at)
         inside = at.relative_to("/")
         return inside if len(self.workdir.parts) == 1 else ELSEWHERE / inside
+
+    def absolute(self, path: str) -> str:
+        """A path from where the Dockerfile is."""
+        return str(self._absolute(path))
 
     def _absolute(self, path: str) -> PurePosixPath:
         parts: list[str] = []

@@ -8,13 +8,16 @@ from pathlib import Path, PurePosixPath
 
 from longstride.client.input_files import LocalFile
 from longstride.client.terminal import programs
+from longstride.client.terminal.build import Build, Stage, Step
 from longstride.client.terminal.build_context import BuildContext, ContextProblem
+from longstride.client.terminal.command_list import joined, split
 from longstride.client.terminal.dockerfile import DockerfileProblem, Instruction, expanded, instructions
+from longstride.client.terminal.network import NEEDS
 from longstride.client.terminal.places import PlaceRefused, Places
 from longstride.sandbox.rootfs import ENVIRONMENT
 
-IGNORED = frozenset(("CMD", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "SHELL", "STOPSIGNAL", "USER", "VOLUME"))
-"""They say nothing about where the agent starts: every command is run by the harness, under a user of the sandbox's own."""
+IGNORED = frozenset(("CMD", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "USER", "VOLUME"))
+"""They say nothing about where the agent starts: every command, RUN's too, is run under a user of the sandbox's own."""
 GENERAL = frozenset(("almalinux", "alpine", "busybox", "buildpack-deps", "debian", "fedora", "rockylinux", "ubuntu"))
 LANGUAGES = {
     "python": "python3",
@@ -31,19 +34,27 @@ NO_IMAGE = (
     "general images (ubuntu, debian, alpine, …) and those of a language that the host has. Use one of these and install "
     "what the task needs on the executor's host, or run the task where images are run"
 )
-NOT_RUN = (
-    "steps that compute something are not carried out here: put what this one makes into the environment's folder and "
-    "COPY it, or let the task's instruction ask for it"
-)
+NO_NETWORK = "there is no network here: put what it fetches into the environment's folder and COPY it"
+ONE_USER = "a sandbox has one user, who cannot become another or make one: drop it"
 QUIET = re.compile(
     r"(?:apt-get|apt|apk|dnf|yum) (?:-\S+ )*(?:update|upgrade|clean|autoremove|autoclean)\b.*"
-    r"|rm -rf? (?:/var/lib/apt/lists/\*|/var/cache/\S+|/root/\.cache\S*)|true|:|set -\w+|locale-gen.*"
+    r"|rm -rf? (?:/var/lib/apt/lists/\*|/var/cache/\S+|/root/\.cache\S*)|true|:|locale-gen.*|chown .*"
 )
-"""Housekeeping of an image."""
+"""Housekeeping of an image, and owners: all files are the sandbox's one user's."""
+OPTIONS = re.compile(r"set [-+].*")
+"""Of the shell, for what follows."""
+USERS = re.compile(
+    r"(?:^|[;&|(]\s*)\s*(?:useradd|adduser|groupadd|addgroup|usermod|passwd|chpasswd|su|sudo|gosu)\b", re.MULTILINE
+)
+OWN_INDEX = re.compile(r"(?=.*--no-index)(?=.*(?:--target|-t |--prefix|--root|\./)).*")
+"""Of pip: it needs no network, and does not write where the sandbox cannot."""
 INSTALL = re.compile(r"(?:apt-get|apt|apk|dnf|yum) (?:-\S+ )*(?:install|add) (?P<packages>.*)")
 PIP = re.compile(r"(?:python3? -m )?(?:pip3?|uv pip) install (?P<packages>.*)")
 CHMOD = re.compile(r"chmod (?:\+x|a\+x|u\+x|0?[0-7]*[1357][0-7]*) (?P<paths>.*)")
 MKDIR = re.compile(r"mkdir (?:-p |-m ?\d+ )*(?P<paths>.*)")
+MAKES = re.compile(r"\bmkdir (?:-\S+ (?:\d+ )?)*(?P<paths>[^;&|<>()\n]+)")
+PLAIN = re.compile(r"[\w./@+-]+")
+SHELL = ("/bin/sh", "-c")
 
 
 @dataclass
@@ -59,8 +70,16 @@ class Recipe:
     """Each with its line, and what would make it possible."""
     notes: list[str] = field(default_factory=list)
     """What is otherwise than in the container, and may not matter."""
+    stages: list[Stage] = field(default_factory=list)
+    """Up to the last RUN that computes something."""
     _arguments: dict[str, str] = field(default_factory=dict)
-    _stages: int = 0
+    _shell: tuple[str, ...] = SHELL
+    _made: list[str] = field(default_factory=list)
+    """Directories that are there without a file where the workspace is built."""
+    _empty: list[str] = field(default_factory=list)
+    """What is to be noted where it is not built."""
+    _images: int = 0
+    _rest: tuple[LocalFile, ...] = ()
 
     def follow(self, text: str) -> None:
         """Go through the Dockerfile; what cannot be done is in ``problems`` afterwards."""
@@ -72,8 +91,24 @@ class Recipe:
             return
         for instruction in found:
             self._do(instruction)
-        if not self._stages:
+        if not self._images:
             self.problems.append(f"{self.name}: there is no FROM")
+        self._rest = self.places.take()
+        for path in self._made if self.stages else ():
+            self.places.claim(path)
+        self.notes += () if self.stages else self._empty
+
+    @property
+    def files(self) -> tuple[LocalFile, ...]:
+        """What lies in the workspace at the start, where nothing has to be built."""
+        return () if self.stages else self._rest
+
+    @property
+    def build(self) -> Build | None:
+        """What has to be carried out before there is a workspace; ``None``: its files are all."""
+        if not self.stages:
+            return None
+        return Build((*self.stages, Stage(self._rest)), self.places.claimed)
 
     def _last_workdir(self, found: list[Instruction]) -> PurePosixPath:
         """Where the agent starts; it decides what the workspace is, so it is needed before the first COPY."""
@@ -100,6 +135,7 @@ class Recipe:
             "COPY": self._copy,
             "ADD": self._copy,
             "RUN": self._run,
+            "SHELL": self._set_shell,
         }
         try:
             if instruction.keyword in doing:
@@ -122,8 +158,8 @@ class Recipe:
     # -- instructions ---------------------------------------------------------------------------------------------------
 
     def _from(self, instruction: Instruction) -> None:
-        self._stages += 1
-        if self._stages > 1:
+        self._images += 1
+        if self._images > 1:
             self._refuse(instruction, "builds of several stages are not carried out: COPY what they make")
             return
         words = [word for word in instruction.words() if not word.startswith("--")]
@@ -166,6 +202,7 @@ class Recipe:
 
     def _workdir(self, instruction: Instruction) -> None:
         self.places.enter(expanded(instruction.value, self._scope).strip("\"'"))
+        self._made.append(self.places.current)
 
     def _copy(self, instruction: Instruction) -> None:
         words = [expanded(word, self._scope) for word in instruction.words()]
@@ -205,26 +242,75 @@ class Recipe:
         else:
             self.places.put(found, f"{target.rstrip('/')}/{found.name}" if into else target, executable)
 
-    def _run(self, instruction: Instruction) -> None:
-        for command in re.split(r"\s*(?:&&|;)\s*", instruction.value):
-            if command and not QUIET.fullmatch(command):
-                self._command(instruction, command)
+    def _set_shell(self, instruction: Instruction) -> None:
+        self._shell = tuple(instruction.words())
 
-    def _command(self, instruction: Instruction, command: str) -> None:
+    def _run(self, instruction: Instruction) -> None:
+        """Housekeeping and what the host has already is done; the rest is computed, or as simple as a directory."""
+        value, problem = _without_flags(instruction)
+        if problem:
+            self._refuse(instruction, f"{problem} is not given: use files of the environment's folder")
+            return
+        parts = split(value)
+        left = [(command, then) for command, then in parts if not self._is_done(instruction, command)]
+        work = [command for command, _ in left if not OPTIONS.fullmatch(command)]
+        if not self.stages and all(CHMOD.fullmatch(command) or MKDIR.fullmatch(command) for command in work):
+            for command in work:
+                self._simple(instruction, command)
+        elif work:
+            self._compute(instruction, joined(left) if len(left) < len(parts) else value)
+
+    def _is_done(self, instruction: Instruction, command: str) -> bool:
+        """Whether nothing of a command is left to do; what the host lacks is a problem."""
         if found := INSTALL.fullmatch(command):
             self._need(instruction, found["packages"], programs.missing, "install it on the executor's host")
-        elif found := PIP.fullmatch(command):
+        elif (found := PIP.fullmatch(command)) and not OWN_INDEX.fullmatch(command):
             how = (
-                "install it on the executor's host, or COPY wheels and install them with --no-index where they are used"
+                "install it on the executor's host, or COPY wheels and install them with --no-index --target where they"
+                " are used"
             )
             self._need(instruction, found["packages"], programs.missing_distribution, how)
-        elif found := CHMOD.fullmatch(command):
+        else:
+            return QUIET.fullmatch(command) is not None
+        return True
+
+    def _simple(self, instruction: Instruction, command: str) -> None:
+        if found := CHMOD.fullmatch(command):
             self._chmod(instruction, _words(found["paths"]))
         elif found := MKDIR.fullmatch(command):
             for path in _words(found["paths"]):
                 self._mkdir(instruction, path)
+
+    def _compute(self, instruction: Instruction, script: str) -> None:
+        if script.startswith("<<"):
+            script = script.partition("\n")[2].rpartition("\n")[0]  # the here-document is all there is
+        if script.startswith("#!"):
+            self._refuse(instruction, "a here-document is read by the shell here: RUN python3 - <<EOF, for one")
+        elif any(NEEDS.search(line) for line in script.splitlines()):
+            self._refuse(instruction, NO_NETWORK)
+        elif USERS.search(script):
+            self._refuse(instruction, ONE_USER)
         else:
-            self._refuse(instruction, NOT_RUN)
+            self._plan(instruction, script)
+
+    def _plan(self, instruction: Instruction, script: str) -> None:
+        script = MAKES.sub(self._makes, script)
+        where = f"{self.name} line {instruction.line}: {instruction}"
+        scope = {**self._arguments, **self.variables}
+        variables = {name: value for name, value in scope.items() if name.isidentifier()}
+        argv = tuple(instruction.words()) if instruction.is_list else (*self._shell, script)
+        step = Step(where, argv, self.places.current, variables)
+        self.stages.append(Stage(self.places.take(), step))
+
+    def _makes(self, found: re.Match[str]) -> str:
+        """A mkdir of a step: what it makes outside the working directory is there already, so it must not mind."""
+        words = expanded(found["paths"], self._scope).replace('"', "").replace("'", "").split()
+        paths = [word for word in words if PLAIN.fullmatch(word)]
+        for path in paths:
+            self.places.make(path)
+        outside = [path for path in paths if not self.places.is_inside(path)]
+        self._made += map(self.places.absolute, outside)
+        return found[0].replace("mkdir ", "mkdir -p ", 1) if outside else found[0]
 
     def _need(self, instruction: Instruction, packages: str, missing: Callable[[str], str | None], how: str) -> None:
         for package in [word for word in _words(packages) if not word.startswith("-")]:
@@ -238,13 +324,23 @@ class Recipe:
 
     def _mkdir(self, instruction: Instruction, path: str) -> None:
         self.places.make(path)
+        self._made.append(self.places.absolute(path))
         if not self.places.is_workdir(path):
-            self._note(instruction, f"{path} is there once a file is in it")
+            self._empty.append(
+                f"{self.name} line {instruction.line}: {instruction}: {path} is there once a file is in it"
+            )
 
-    @property
-    def files(self) -> tuple[LocalFile, ...]:
-        """What lies in the workspace at the start."""
-        return self.places.files
+
+def _without_flags(instruction: Instruction) -> tuple[str, str | None]:
+    """What RUN runs, and the first flag that cannot be given."""
+    value = shlex.join(instruction.words()) if instruction.is_list else instruction.value
+    problem = None
+    while value.startswith("--"):
+        flag, _, value = value.partition(" ")
+        harmless = flag.startswith("--mount=type=cache") or flag == "--network=none"
+        problem = problem or (None if harmless else flag)
+        value = value.lstrip()
+    return value, problem
 
 
 def _words(text: str) -> list[str]:

@@ -43,7 +43,7 @@ class Rehearsal:
     def __init__(self, task: TerminalTask, backend: SandboxBackend) -> None:
         """
         Raises:
-            UsageProblem: it cannot be published.
+            UsageProblem: it cannot be published, or a RUN step of its environment fails.
         """
         self._task, self._backend = task, backend
         self._artifacts = MemoryArtifacts()
@@ -74,11 +74,14 @@ class Rehearsal:
     def _submission(self) -> SubmitTask:
         task, disk_mb = self._task, self._task.fields["sandbox"].get("disk_mb", 256)
         files = InputFiles(self._artifacts, SESSION, disk_mb)
+        built = task.built(self._backend, self._artifacts, SESSION)
+        self.notes = (*task.notes, *(built.notes if built else ()))
         submit = SubmitTask.model_validate(
             {
                 **task.fields,
                 "instruction": task.instruction,
                 "inputs": files.laid(task.files),
+                "workspace": built and built.workspace,
                 "checks": (task.check(files.laid(task.hidden)),),
             }
         )
@@ -94,7 +97,7 @@ class Rehearsal:
     def _solve(self) -> tuple[ArtifactRef, Execution]:
         submit = self._submit
         limits = submit.sandbox.model_copy(update={"wall_s": submit.limits.wall_clock_s})
-        with self._workspaces.open("oracle", None, submit.inputs, submit.sandbox) as workspace:
+        with self._workspaces.open("oracle", submit.workspace, submit.inputs, submit.sandbox) as workspace:
             execution = self._backend.run(
                 Command(
                     (self._shell, f"{SOLUTION}/{self._task.solve}"),
@@ -123,7 +126,7 @@ class Rehearsal:
             step=1,
             action=Action(tool="submit", arguments={"answer": "done"}),
             tools=(),
-            workspace=workspace,
+            workspace=workspace or submit.workspace,
             inputs=submit.inputs if workspace is None else (),
             limits=submit.sandbox,
             isolation=submit.isolation,

@@ -4,10 +4,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from longstride.client.errors import UsageProblem
 from longstride.client.input_files import LocalFile
+from longstride.client.terminal.build import Build, Built, carried_out
 from longstride.contracts.v1.check import CommandCheck
+from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.input_file import InputFile
-from longstride.sandbox.base import SUPPORT
+from longstride.sandbox.base import SUPPORT, SandboxBackend
+from longstride.sandbox.content import ContentStore
 from longstride.tools.examiner import CHECKS
 
 VERIFY = "longstride_verify.py"
@@ -23,7 +27,7 @@ class TerminalTask:
     folder: Path
     instruction: str
     files: tuple[LocalFile, ...]
-    """Of the environment: the agent's workspace."""
+    """Of the environment: the agent's workspace, where nothing is built."""
     tests: tuple[LocalFile, ...]
     """Hidden; the paths are those below ``/tests``."""
     test: str
@@ -41,6 +45,24 @@ class TerminalTask:
     """For the tests alone."""
     notes: tuple[str, ...] = ()
     """What is otherwise than in a container, and may not matter."""
+    build: Build | None = None
+    """What makes the agent's workspace, where RUN steps compute something."""
+
+    def built(self, backend: SandboxBackend, artifacts: ContentStore, session: str) -> Built | None:
+        """Carry out its RUN steps; ``None``: it has none that compute something.
+
+        Raises:
+            UsageProblem: one fails.
+            SandboxError: the sandbox broke.
+            StorageError: the artifact store cannot be reached.
+        """
+        if self.build is None:
+            return None
+        submit = SubmitTask.model_validate({"instruction": self.instruction, **self.fields})
+        try:
+            return carried_out(self.build, submit.environment, submit.sandbox, backend, artifacts, session)
+        except UsageProblem as problem:
+            raise UsageProblem(f"{self.folder} cannot be run here:\n  {problem}") from problem
 
     @property
     def name(self) -> str:

@@ -20,6 +20,8 @@ FRAME = 1 << 16
 MAX_STATUS = 64 << 10
 SEND_S = 60.0
 """A peer that takes no bytes for so long is gone."""
+PING_S = 20.0
+"""A command may be quiet for long; what stands before an API server often cuts connections that are quiet for a minute."""
 
 
 class Channel:
@@ -45,7 +47,7 @@ class Channel:
         for block in blocks(pieces):
             if not self._send(block):
                 break
-        self._connection.settimeout(None)
+        self._connection.settimeout(PING_S)
         self._pump.start()
 
     @property
@@ -106,13 +108,23 @@ class Channel:
         import websocket
 
         try:
-            while self._take(*self._connection.recv_data_frame(True)):
+            while self._next():
                 pass
         except (websocket.WebSocketException, OSError):
             pass  # Without a status the end is not known, which ``exit_code`` says.
         finally:
             self.returncode = _exit_code(self._status)
             self._end()
+
+    def _next(self) -> bool:
+        """Hear one message, or say that this side is there; what has come of a message is kept until the rest does."""
+        import websocket
+
+        try:
+            return self._take(*self._connection.recv_data_frame(True))
+        except websocket.WebSocketTimeoutException:
+            self._connection.ping()
+            return True
 
     def _take(self, opcode: int, frame: Any) -> bool:
         """``False`` at the end."""

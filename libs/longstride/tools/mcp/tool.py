@@ -25,6 +25,8 @@ class McpTool(Tool[McpArguments]):
 
     arguments = McpArguments
     offered = False
+    sends = False
+    """The task's way out is not the server's; of the server's own its ``idempotency`` tells."""
 
     def __init__(self, server_name: str, server: Server, pinned: Listing, tool: ServerTool) -> None:
         """
