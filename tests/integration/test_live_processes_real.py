@@ -237,6 +237,11 @@ def test_calls_with_a_way_out_share_a_network_too() -> None:
         assert page == "here"
         assert proxy.startswith("http://127.0.0.1:")
         assert proxy != "http://127.0.0.1:3128"
+        # A shell that goes on does not go on with the relay of another call.
+        assert house.task.call("bash", command="x=1 all_proxy=mine; unset HTTP_PROXY")[0] == "ok"
+        house.task.call("process_stop", name="web")
+        told = house.task.call("bash", command="echo $x $http_proxy $all_proxy ${HTTP_PROXY-none}")
+        assert told == ("ok", "1 http://127.0.0.1:3128 mine none\n")
         asked = "python3 -c \"import urllib.request as u; u.urlopen('http://refused.invalid/')\""
         assert "403" in house.task.call("shell", command=asked)[1]
         assert house.task.last is not None

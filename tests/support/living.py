@@ -12,7 +12,17 @@ from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import NEVER, Cancellation
 from longstride.tools.keeper_link import Executes
 
-TOOLS = ("shell", "read_file", "write_file", "submit", "process_start", "process_poll", "process_send", "process_stop")
+TOOLS = (
+    "shell",
+    "bash",
+    "read_file",
+    "write_file",
+    "submit",
+    "process_start",
+    "process_poll",
+    "process_send",
+    "process_stop",
+)
 
 
 @dataclass

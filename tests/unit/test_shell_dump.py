@@ -21,6 +21,7 @@ def test_it_is_restored_in_an_order_that_nothing_is_in_the_way_of() -> None:
         "builtin cd -- '/workspace/a' 2>/dev/null || builtin printf '%s%s\\n' "
         "'bash: /workspace/a is not there any more: this call starts in ' \"$PWD\" >&2",
         'declare -x x="it\'s"',
+        "builtin unset -v ALL_PROXY HTTPS_PROXY HTTP_PROXY all_proxy http_proxy https_proxy",
         "function f () \n{ \n    echo\n}\nbuiltin declare -fx -- 'f'",
         "builtin alias -- 'll=ls -l'",
         "builtin set -- 'one'",

@@ -14,7 +14,10 @@ from longstride.tools.tool import Arguments, Bench, Tool, ToolResult, of_executi
 
 SESSION, LAST = "bash_session.sh", "bash_last.sh"
 """Names in the support folder."""
-START = f'. {SUPPORT}/{SESSION} "$@"; builtin eval "$__longstride_line"'
+START = (
+    "__longstride_line=$1 __longstride_dump=$2 __longstride_last=$3; set --; "
+    f'. {SUPPORT}/{SESSION}; builtin eval "$__longstride_line"'
+)
 """One line, so that bash numbers the lines of the command as the agent does."""
 
 

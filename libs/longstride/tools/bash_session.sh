@@ -1,10 +1,8 @@
-# Sourced by the shell that carries out one command line: `. bash_session.sh` with the line, the file for what it leaves, and
-# its folder as arguments, and the file of what the last one left beside this one. All names of its own start with __longstride.
+# Sourced by the shell that carries out one command line, without arguments: bash would put those that it had before back in
+# their place. __longstride_dump is the file for what the line leaves, __longstride_last that of what the last one left, if
+# there is one. All names of its own start with __longstride.
 # What is dumped are fields that end with NUL, read by shell_dump.py. Nothing here depends on IFS or on the
 # options in force; a backslash keeps an alias from being seen in what bash parses late.
-
-__longstride_line=$1 __longstride_dump=$2 __longstride_last=$3
-builtin set --
 
 # Ours is the shell's own end; the line's is carried out by it. A subshell's is the subshell's.
 trap() {
@@ -85,7 +83,7 @@ fi
 
 if [[ -e $__longstride_last ]]; then
     for __longstride_name in $(builtin compgen -e); do
-        case $__longstride_name in PWD | SHLVL | _) ;; *) builtin unset -v "$__longstride_name" ;; esac
+        case $__longstride_name in PWD | SHLVL | _ | *_PROXY | *_proxy) ;; *) builtin unset -v "$__longstride_name" ;; esac
     done
     . "$__longstride_last"
     # Packages that were installed since: see packages/place.py. In a group, of which a trace that is on shows nothing.

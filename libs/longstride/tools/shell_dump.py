@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from longstride.sandbox.egress.inside import URL, VARIABLES
 from longstride.sandbox.secrets import secret_in
 
 OF_THE_SHELL = re.compile(
@@ -16,6 +17,11 @@ ON_BY_DEFAULT = (b"braceexpand", b"hashall", b"interactive-comments")
 NOT_FOR_THE_NEXT = (b"noexec", b"onecmd", b"restricted", b"privileged")
 """Options with which no shell could restore, or carry out, anything."""
 NOT_TO_BE_SET = (b"login_shell", b"restricted_shell")
+
+
+WAYS_OUT = frozenset(name.encode() for name in VARIABLES if VARIABLES[name] == URL)
+"""Where this call's relay is; the next call's may be elsewhere. What the agent set there itself is kept, and so is an unset."""
+RELAY = re.compile(rb"http://127\.0\.0\.1:\d+")
 
 
 class DumpIncomplete(ValueError):
@@ -67,13 +73,18 @@ def _parts(fields: Iterator[bytes]) -> Iterator[Part]:
 
 
 def _variables(fields: Iterator[bytes]) -> Iterator[Part]:
+    unset = set(WAYS_OUT)
     while (kind := next(fields)) == b"variable":
         name, text = next(fields), next(fields).rstrip(b"\n")
         values = tuple(next(fields) for _ in range(int(next(fields))))
-        if not OF_THE_SHELL.fullmatch(name):
+        unset.discard(name)
+        relayed = name in WAYS_OUT and RELAY.fullmatch(b"".join(values[1:2]))
+        if not OF_THE_SHELL.fullmatch(name) and not relayed:
             yield Part(f"variable {name.decode()}", text, values)
     if kind != b"end":
         raise DumpIncomplete
+    if unset:
+        yield Part("a variable", b"builtin unset -v " + b" ".join(sorted(unset)))
 
 
 def _cd(folder: bytes) -> bytes:
