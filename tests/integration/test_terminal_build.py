@@ -201,3 +201,10 @@ def test_check_tells_of_a_step_that_fails_and_goes_on(tmp_path: Path, backend: S
     assert "line 3: RUN false: this step failed here (exit code 1)" in first["error"]
     assert second["good"] is True
     assert done.exit_code == 1
+
+
+def test_files_that_are_too_many_for_a_message_are_a_workspace(bench: Bench, tmp_path: Path) -> None:
+    many = {f"environment__data__{number}_dot_txt": f"{number}\n" for number in range(400)}
+    folder = harbor(tmp_path, **many)
+    assert read(folder).files == ()
+    assert bench.seen(folder, "ls /app/data | wc -l; cat /app/data/399.txt") == "401\n399\n"

@@ -56,6 +56,9 @@ MAKES = re.compile(r"\bmkdir (?:-\S+ (?:\d+ )?)*(?P<paths>[^;&|<>()\n]+)")
 PLAIN = re.compile(r"[\w./@+-]+")
 SHELL = ("/bin/sh", "-c")
 
+MOST_LISTED = 64
+"""Files that a task names one by one."""
+
 
 @dataclass
 class Recipe:
@@ -101,14 +104,19 @@ class Recipe:
     @property
     def files(self) -> tuple[LocalFile, ...]:
         """What lies in the workspace at the start, where nothing has to be built."""
-        return () if self.stages else self._rest
+        return () if self._builds else self._rest
 
     @property
     def build(self) -> Build | None:
         """What has to be carried out before there is a workspace; ``None``: its files are all."""
-        if not self.stages:
+        if not self._builds:
             return None
         return Build((*self.stages, Stage(self._rest)), self.places.claimed)
+
+    @property
+    def _builds(self) -> bool:
+        """Files that are many would not fit into the message of a task; a workspace is one reference."""
+        return bool(self.stages) or len(self._rest) > MOST_LISTED
 
     def _last_workdir(self, found: list[Instruction]) -> PurePosixPath:
         """Where the agent starts; it decides what the workspace is, so it is needed before the first COPY."""
