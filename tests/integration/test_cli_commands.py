@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
-from longstride.contracts.v1.action import Action, CheckResult, Observation
+from longstride.contracts.v1.action import Action, CheckResult, Observation, Usage
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
 from longstride.observability.span_record import SpanRecord
@@ -529,3 +529,39 @@ def test_an_export_of_what_is_no_manifest_is_refused(world: World) -> None:
     published(world)
     code, _, err = world.longstride("policy", "export", "builtin", "out")
     assert (code, "is not a manifest" in err) == (1, True)
+
+
+# Budgets of all tool calls together
+
+
+def test_a_budget_of_tool_calls_ends_the_task_and_is_shown_with_what_was_used(world: World) -> None:
+    shell = Action(tool="shell", arguments={"command": "make"})
+    ran = Observation(status="ok", text="made")
+    used = Usage(cpu_ms=1250, wall_ms=2000, output_bytes=1 << 19)
+    turns = [(shell, ActionExecuted(step=1, observation=ran, usage=used))]
+    options = ("--cpu", "1.2", "--output", "4", "--received", "8", "--json")
+    with world.stack(*turns):
+        code, out, err = world.longstride("run", "Build it.", *options)
+    assert code == 1, err
+    end = json.loads(out.splitlines()[-1])
+    assert (end["type"], end["reason"]) == ("ended", "cpu_exhausted")
+    assert end["detail"] == "1.25 of 1.2 CPU seconds of tool calls used"
+    task_id = end["task_id"]
+    _, page, _ = world.longstride("show", task_id)
+    assert (
+        "tools      1.25 of 1.2 CPU seconds of tool calls, 2 seconds of tool calls, 0.5 of 4 MiB of tool output, "
+        "0 of 8 MiB received over the network"
+    ) in page
+    budget = json.loads(world.longstride("show", task_id, "--json")[1])["budget"]
+    assert budget["cpu_s"] == {"used": 1.25, "limit": 1.2}
+    assert budget["tool_s"] == {"used": 2.0, "limit": None}
+    assert (budget["output_mb"], budget["sent_mb"]["limit"]) == ({"used": 0.5, "limit": 4.0}, None)
+
+
+def test_who_cancelled_a_task_is_shown(world: World) -> None:
+    task_id = world.waiting()
+    with world.stack():
+        code, _, err = world.longstride("cancel", task_id, "--reason", "wrong file")
+    assert code == 0, err
+    _, page, _ = world.longstride("show", task_id)
+    assert f"cancelled by {getpass.getuser()}: wrong file" in page

@@ -243,7 +243,7 @@ def test_a_workspace_that_is_too_small(open_shop) -> None:
     here = open_shop(index)
     small = LIMITS.model_copy(update={"disk_mb": 1})
     status, text = here.act("install_packages", small, packages=["wording"])
-    assert (status, text.splitlines()[0]) == ("limit", "nothing was installed: the workspace has no room for it")
+    assert (status, text.startswith("nothing was installed: the workspace has no room for it; ")) == ("limit", True)
     assert here.act("shell", small, command="ls -A") == ("ok", "(no output)")
 
 

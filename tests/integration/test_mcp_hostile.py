@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from longstride.contracts.v1.limits import Allowance, Share
 from longstride.sandbox import cgroup
 from longstride.sandbox.mounts import mounts_below
 from longstride.sandbox.scratch import _marked, reap
@@ -47,7 +48,11 @@ PAYLOADS = {
     ),
     "no end of noise": ("while True: sys.stdout.write('!\\n')", None, "more than 5000 messages"),
     "no end of errors": ("while True: sys.stderr.write('!' * 65536)", "limit", "stopped by output_mb=16"),
-    "no end of questions": (f"n = 9\nwhile True: n += 1; sys.stdout.write({PLEASE!r} % n)", None, "more than 5000"),
+    "no end of questions": (
+        f"n = 9\nwhile True: n += 1; sys.stdout.write({PLEASE!r} % n)",
+        None,
+        "came to nothing at tools/call",
+    ),
     "answers to nobody": (
         "say(id=999, result={}); say(id=call['id'] + 1, result={}); time.sleep(60)",
         "timeout",
@@ -208,3 +213,16 @@ def _sleeps(pid: int) -> bool:
         except OSError:
             continue
     return False
+
+
+def test_a_server_uses_up_its_tasks_budget_and_no_more(box: Arena) -> None:
+    cut = with_servers(box, evil(CALLED + "time.sleep(60)"))
+    left = Allowance(tool_s=Share(most=30, left=1))
+    executed = act(cut, "evil__go", allowance=left)
+    status, text = seen(executed)
+    assert status == "timeout"
+    assert "stopped by the task's tool_s=30 (this call had the 1 s that were left)" in text
+    assert executed.usage.wall_ms >= 1000
+    spent = act(cut, "evil__go", allowance=Allowance(tool_s=Share(most=30, left=0)))
+    assert "the task's tool_s=30" in seen(spent)[1]
+    assert spent.usage.wall_ms == 0

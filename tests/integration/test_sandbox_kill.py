@@ -2,11 +2,13 @@
 
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -122,16 +124,35 @@ def groups_of(*names: str) -> set[Path]:
     return {path for h in hierarchies for name in names for path in h.base.glob(f"{name}-*")}
 
 
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a command does when nobody dies."""
+
+    artifacts: Path
+    """As they were before it."""
+    command: ExecuteAction
+    told: tuple[object, ...]
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Iterator[Undisturbed]:
+    with tempfile.TemporaryDirectory() as path:
+        folder, kept = Path(path, "its"), Path(path, "kept")
+        for place in (Path(path), folder):
+            place.mkdir(exist_ok=True)
+            place.chmod(0o755)
+        first = answer(folder, action("open('counter', 'w').write('start\\n')", None))
+        shutil.copytree(folder / "artifacts", kept)
+        command = action(WORK, first.workspace)
+        yield Undisturbed(kept, command, told(folder, answer(folder, command)))
+
+
 @pytest.mark.parametrize(("point", "floor"), [*((point, 0) for point in POINTS), ("before-run", 2), ("during-run", 2)])
-def test_the_two_ends_of_a_kill_are_the_same(folder: Path, point: str, floor: int) -> None:
-    first = answer(folder, action("open('counter', 'w').write('start\\n')", None))
-    command = action(WORK, first.workspace)
-
-    killed_at(folder, point, command, floor)
-    again = answer(folder, command)
-
-    undisturbed = answer(folder, command)
-    assert told(folder, again) == told(folder, undisturbed)
+def test_the_two_ends_of_a_kill_are_the_same(folder: Path, undisturbed: Undisturbed, point: str, floor: int) -> None:
+    shutil.copytree(undisturbed.artifacts, folder / "artifacts")
+    killed_at(folder, point, undisturbed.command, floor)
+    again = answer(folder, undisturbed.command)
+    assert told(folder, again) == undisturbed.told
     assert "once" in str(again.observation)
     eventually(lambda: left_on_the_host(folder) == [])
 

@@ -86,3 +86,11 @@ def test_connections_as_lines() -> None:
     ]
     assert lines(StepView(1, NOW, traffic=TRAFFIC), 1) == [allowed, f"network       and 29 {rest}"]
     assert lines(StepView(1, NOW)) == []
+
+
+def test_what_the_executor_answered_itself_was_at_no_address() -> None:
+    one = connection("packages.longstride", "allowed", "package index: a.whl, from the cache")
+    traffic = Traffic(connections=(one.model_copy(update={"address": None, "port": 80}),), total=1)
+    assert lines(StepView(1, NOW, traffic=traffic)) == [
+        "network       packages.longstride:80: 100 B sent, 2.0 KiB received, package index: a.whl, from the cache"
+    ]

@@ -112,3 +112,8 @@ def test_what_is_written_reads_the_same_but_for_its_addresses() -> None:
         OTHER,
     )
     assert unpacked(packed([EXPECTED])) == [EXPECTED]
+
+
+def test_what_old_pips_break_off_at_is_not_written() -> None:
+    """PEP 714 and https://github.com/pypa/pip/issues/12042: they take it for a string, as in HTML."""
+    assert b"dist-info-metadata" not in written("holygrail", [EXPECTED])

@@ -26,6 +26,7 @@ NO_PROXY = (
     "whose backend is bubblewrap or runc"
 )
 FULL = "No space left on device"
+NO_ROOM = "nothing was installed: the workspace has no room for it; the new set of packages lies beside the old one until it is whole"
 REPORT_BYTES = 4 << 20
 """Output that is kept to read the report from, half of it for each stream."""
 
@@ -125,7 +126,7 @@ def _told(execution: Execution, bench: Bench) -> ToolResult:
     if report.code == 0:
         return replace(bare, output=_summary(report).encode())
     if FULL in report.said:
-        text = f"nothing was installed: the workspace has no room for it\n{report.said}"
+        text = f"{NO_ROOM}\n{report.said}"
         return replace(bare, status="limit", limit=f"disk_mb={bench.limits.disk_mb}", output=text.encode())
     return of_execution(replace(execution, stdout=f"nothing was installed\n{report.said}".encode()))
 

@@ -169,10 +169,14 @@ class Bench:
         bounded = self.bounded(command)
         if isinstance(bounded, Execution):
             return bounded
-        execution = self._spending.counted(bounded, self._run(bounded))
+        execution = self.charged(bounded, self._run(bounded))
         if execution.killed:
             raise ExecutionCancelled
         return execution
+
+    def charged(self, command: Command, execution: Execution) -> Execution:
+        """What ``bounded`` let run, taken from the task's budgets; told of the one that stopped it."""
+        return self._spending.counted(command, execution)
 
     def _run(self, command: Command) -> Execution:
         """A process that ended just now leaves no network to share."""

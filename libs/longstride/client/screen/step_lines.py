@@ -163,7 +163,9 @@ def _connection(one: Connection) -> str:
     if one.verdict != "allowed":
         return f"{where} {one.verdict}: {one.why}"
     moved = f"{units.size(one.sent)} sent, {units.size(one.received)} received"
-    return f"{where} at {one.address}: {moved}, {one.why}"
+    # The executor answers for the package index itself.
+    place = f"{where} at {one.address}" if one.address else where
+    return f"{place}: {moved}, {one.why}"
 
 
 def _failure(seen: Observation) -> str:

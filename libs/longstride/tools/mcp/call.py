@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from longstride.contracts.v1.action import ObservationStatus
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import NEVER, Command, SandboxBackend, Volume
+from longstride.sandbox.base import NEVER, Command, Execution, SandboxBackend, Volume
 from longstride.sandbox.secrets import mounted
 from longstride.tools.mcp.catalogue import CatalogueUnusable, Server
 from longstride.tools.mcp.content import Collected, misfit
@@ -20,7 +20,7 @@ from longstride.tools.mcp.session import Session, Trouble
 from longstride.tools.mcp.tool import McpTool
 from longstride.tools.mcp.visit import Visit, visit
 from longstride.tools.observation import printable
-from longstride.tools.tool import Bench, ToolResult, ending
+from longstride.tools.tool import Bench, ToolResult, ending, of_execution
 
 STDERR_SHOWN = 2048
 OTHERS_ENTER = 0o005
@@ -52,9 +52,12 @@ def call(tool: McpTool, arguments: Mapping[str, JsonValue], bench: Bench) -> Too
         return Answered(result=await session.call(tool.tool.name, dict(arguments)))
 
     bench.backend.capabilities().require_egress(tool.server.egress)
-    made = visit(bench.backend, _command(tool, bench), script, bench.cancelled)
+    start = bench.bounded(_command(tool, bench))
+    if isinstance(start, Execution):
+        return of_execution(start)
+    made = visit(bench.backend, start, script, bench.cancelled)
     bench.connections += made.execution.connections
-    return _told(tool, bench, made)
+    return _told(tool, bench, replace(made, execution=bench.charged(start, made.execution)))
 
 
 def survey(name: str, server: Server, backend: SandboxBackend, secrets: Mapping[str, bytes]) -> Listing:

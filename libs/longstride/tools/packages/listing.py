@@ -114,15 +114,14 @@ def written(project: str, files: Sequence[PackageFile]) -> bytes:
 
 
 def _entry(project: str, file: PackageFile) -> dict[str, Any]:
-    beside = {"sha256": file.metadata_sha256} if file.metadata_sha256 else False
+    """Without ``dist-info-metadata``, as PEP 714 asks: pip 22.3 to 23.1 break off where it is there, whatever it is."""
     return {
         "filename": file.name,
         "url": f"/files/{project}/{file.sha256}/{quote(file.name)}",
         "hashes": {"sha256": file.sha256},
         "requires-python": file.requires_python,
         "yanked": file.yanked,
-        "core-metadata": beside,
-        "dist-info-metadata": beside,
+        **({"core-metadata": {"sha256": file.metadata_sha256}} if file.metadata_sha256 else {}),
     }
 
 

@@ -15,10 +15,10 @@ LAST = {"site/sitecustomize.py": f"import sys\n\nsys.path.append({PATH!r})\n".en
 
 
 def installed(workspace: Volume) -> bool:
-    """Whether a task has packages of its own."""
+    """Whether a task has packages of its own, as far as the host can see: an agent may have closed its workspace."""
     try:
         return stat.S_ISDIR((workspace.path / FOLDER).lstat().st_mode)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return False
 
 
