@@ -22,6 +22,7 @@ def test_a_process_lives_between_steps_that_different_children_carry_out(deploym
     eventually(lambda: serving_processes(port) == [], 30)
     # The checks ran in the keeper, and their spans are where all are.
     eventually(lambda: "evaluate seen" in spans(deployment, task_id), 30)
-    assert keepers() != []
+    service = deployment.processes["tool-executor"].pid
+    assert keepers(service) != []
     assert deployment.terminate("tool-executor", 60) == 0
-    eventually(lambda: keepers() == [], 30)
+    eventually(lambda: keepers(service) == [], 30)

@@ -163,6 +163,14 @@ def test_one_of_no_use_ends_and_is_started_again(service: Service) -> None:
     assert task.call("process_stop", name="web")[0] == "ok"
 
 
+def test_a_folder_that_cannot_be_one_is_a_sentence(service: Service) -> None:
+    (service.folder / "file").write_text("")
+    link = KeeperLink(Door(service.folder / "file", service.process.pid), ["false"])
+    with pytest.raises(SandboxFailed, match=r"no socket for tasks' processes in .*: File exists"):
+        LivingTask(link, LIMITS).call("process_poll", name="web")
+    assert service.task().call("process_poll", name="web")[0] == "failed"
+
+
 def test_one_that_cannot_start_is_a_sentence(service: Service) -> None:
     door = Door(service.folder / "door", service.process.pid)
     link = KeeperLink(door, ["/bin/sh", "-c", "exit 78"])

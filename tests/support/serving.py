@@ -31,10 +31,14 @@ def _serves(process: Path, port: int) -> bool:
     return _command(process).split(b"\0")[1:5] == [b"-u", b"-m", b"http.server", str(port).encode()]
 
 
-def keepers() -> list[int]:
-    """Pids of the processes that keep such processes for a service."""
-    found = [path for path in Path("/proc").iterdir() if path.name.isdigit() and b"keeper_main" in _command(path)]
-    return [int(path.name) for path in found]
+def keepers(service: int) -> list[int]:
+    """Pids of the processes that keep such processes for the service of this process id."""
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and _keeps(path, service)]
+
+
+def _keeps(process: Path, service: int) -> bool:
+    command = _command(process)
+    return b"keeper_main" in command and command.split(b"\0")[-2:-1] == [str(service).encode()]
 
 
 def _command(process: Path) -> bytes:

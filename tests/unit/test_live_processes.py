@@ -314,6 +314,28 @@ def test_a_backend_whose_sandboxes_work_on_copies_keeps_none(tmp_path: Path) -> 
     workspaces.close()
 
 
+def test_when_one_cannot_be_paused_the_others_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = world.task
+    task.call("process_start", name="r", command="echo")
+    task.call("process_start", name="d", command="deaf")
+    pause, calls = MemoryCell.pause, iter(range(9))
+
+    def once(cell: MemoryCell) -> None:
+        if next(calls):
+            raise SandboxFailed("the freezer is stuck")
+        pause(cell)
+
+    monkeypatch.setattr(MemoryCell, "pause", once)
+    household = world.households.of("task")
+    with pytest.raises(SandboxFailed, match="stuck"), household.still():
+        pass
+    process = household.get("r")
+    assert process is not None
+    process.send(99, b"hello\n", end=False, cancelled=threading.Event())
+    process.wait(5, threading.Event(), lambda new: b"heard hello" in new)
+    assert b"heard hello" in process.peek().output
+
+
 def test_an_executor_that_keeps_none_says_so(world: World) -> None:
     executor = Executor(world.backend, world.workspaces, world.artifacts, builtin_tools())
     status, text = LivingTask(executor, LIMITS).call("process_start", name="a", command="deaf")

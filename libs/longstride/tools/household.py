@@ -7,7 +7,7 @@ do from then on is no part of the task.
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from longstride.sandbox.base import Sandbox, SandboxBackend, Volume
@@ -88,13 +88,11 @@ class Household:
         Raises:
             SandboxFailed: one runs, and cannot be paused.
         """
-        paused: list[LiveProcess] = []
-        try:
-            paused += [process for process in self.running if process.pause()]
+        with ExitStack() as paused:
+            for process in self.running:
+                if process.pause():
+                    paused.callback(process.resume)
             yield
-        finally:
-            for process in paused:
-                process.resume()
 
     def committed(self) -> None:
         """All that was written until now is in a snapshot; where nobody lives any more, the directory is one like others.

@@ -37,10 +37,9 @@ class Door:
     def __init__(self, folder: Path, service: int) -> None:
         """
         Args:
-            folder: of this user alone; made when it is missing.
+            folder: of this user alone; made when it is first needed.
             service: the process id of the service, whose start tells it from a later one of the same number.
         """
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.folder = folder
         self.name = f"{service}-{started(service)}"
 
@@ -84,6 +83,7 @@ class Door:
 
     @contextmanager
     def _held(self, what: str, wait: bool) -> Iterator[bool]:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / f"{self.name}.{what}").open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -98,15 +98,18 @@ class KeeperLink:
                 connection.connect(address)
             if _exactly(connection, len(HELLO)) == HELLO:
                 return connection
-        except (FileNotFoundError, ConnectionError):
+        except (FileNotFoundError, NotADirectoryError, ConnectionError):
             pass
         connection.close()
         return None
 
     def _first(self) -> socket.socket | None:
         """Start one, unless somebody else just did."""
-        with self._door.locked(wait=True):
-            return self._greeted() or self._start()
+        try:
+            with self._door.locked(wait=True):
+                return self._greeted() or self._start()
+        except (PermissionError, FileExistsError, NotADirectoryError) as error:
+            raise SandboxFailed(f"no socket for tasks' processes in {self._door.folder}: {error.strerror}") from error
 
     def _start(self) -> socket.socket:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
