@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
@@ -208,6 +209,15 @@ def test_show_has_steps_budget_and_trace_id(world: World) -> None:
     page = world.longstride("show", task[-8:])[1]
     assert "3 of 30 steps, 360 of 200,000 tokens" in page
     assert document["trace_id"] in page
+
+
+def test_show_works_on_a_database_that_cannot_tell_yet_what_a_task_waits_for(world: World) -> None:
+    task_id = world.finished()
+    with psycopg.connect(world.database_url) as connection:
+        connection.execute("ALTER TABLE attempts DROP COLUMN hindrance, DROP COLUMN hindered_at")
+    code, out, err = world.longstride("show", task_id, "--json")
+    assert code == 0, err
+    assert json.loads(out)["waits"] is None
 
 
 def test_show_step_gives_the_whole_observation(world: World) -> None:

@@ -801,6 +801,15 @@ def test_an_executor_that_others_took_for_dead_says_that_it_lives(cluster: Clust
     assert cluster.leases[presence.name]["spec"]["renewTime"] > long_ago()
 
 
+def test_an_executor_that_starts_while_another_reaps_keeps_its_claims(
+    cluster: Cluster, backend: KubernetesSandbox
+) -> None:
+    """It makes its lease first, so whoever looks at the claims first cannot take one of its for an orphan."""
+    cluster.asked.clear()
+    backend.reap()
+    assert [path.rpartition("/")[2] for method, path in cluster.asked if method == "GET"] == ["sandboxclaims", "leases"]
+
+
 def test_closing_leaves_nothing_behind(cluster: Cluster, scratch: Path) -> None:
     backend = make("kubernetes", scratch)
     backend.close()

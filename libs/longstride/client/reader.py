@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from longstride.agent.events import Ended, Submitted, TaskEvent, load
 from longstride.agent.task import Task, fold
@@ -10,6 +10,7 @@ from longstride.client.errors import NotFound, Unreachable, UsageProblem
 from longstride.client.failures import translated
 from longstride.storage.attempts import Hindrance
 from longstride.storage.database import Database
+from longstride.storage.errors import StorageError
 from longstride.storage.tasks import TaskHead
 from longstride.storage.unit_of_work import UnitOfWork
 
@@ -123,17 +124,19 @@ class Reader:
                 time.sleep(pause)
 
     def hindrance(self, task_id: str) -> Hindrance | None:
-        """What the task's worker waits for; ``None``: nothing that is known."""
-        with self.transaction() as uow:
-            return uow.attempts.hindrance(task_id)
+        """What the task's worker waits for; ``None``: nothing that is known, as in a database of an older version."""
+        try:
+            with self.database.begin() as uow:
+                return uow.attempts.hindrance(task_id)
+        except StorageError:
+            return None
 
     def _tell_hindrances(self, task_ids: Iterable[str], told: set[str]) -> None:
         """Each reason once: nothing happens, and people wonder why."""
-        with suppress(Unreachable):
-            for found in filter(None, map(self.hindrance, task_ids)):
-                if found.reason not in told:
-                    told.add(found.reason)
-                    self._say(f"it waits: {found.reason}")
+        for found in filter(None, map(self.hindrance, task_ids)):
+            if found.reason not in told:
+                told.add(found.reason)
+                self._say(f"it waits: {found.reason}")
 
     def _patiently(self, task_id: str, after: int) -> list[tuple[int, TaskEvent]]:
         deadline, told = time.monotonic() + OUTAGE_S, False

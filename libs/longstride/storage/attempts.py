@@ -12,6 +12,8 @@ from longstride.storage.columns import columns
 from longstride.storage.transaction import Transaction
 
 Phase = Literal["generate", "execute"]
+OVERCOME_S = 15
+"""Seconds for which a worker's last failed try tells what it waits for: longer than it pauses between two."""
 Json = dict[str, Any]
 
 
@@ -92,7 +94,7 @@ _DISPATCH_LEASED = """
     RETURNING task_id, step, phase, attempt, owner, generation, lease_expires_at"""
 _LAST = "SELECT coalesce(max(attempt), 0) FROM attempts WHERE task_id = %s AND step = %s AND phase = %s"
 _CLAIM = """
-    UPDATE attempts SET status = 'leased', owner = %(owner)s, generation = generation + 1,
+    UPDATE attempts SET status = 'leased', owner = %(owner)s, generation = generation + 1, hindrance = NULL,
         leased_at = clock_timestamp(), lease_expires_at = clock_timestamp() + make_interval(secs => %(ttl_s)s)
     WHERE message_id = %(message_id)s AND status = 'dispatched'
     RETURNING task_id, step, phase, attempt, owner, generation, lease_expires_at"""
@@ -102,7 +104,9 @@ _MINE = """
     AND status = 'leased' AND owner = %(owner)s AND generation = %(generation)s"""
 _HINDER = f"UPDATE attempts SET hindrance = %(reason)s, hindered_at = clock_timestamp() WHERE {_MINE}"
 _HINDRANCE = """
-    SELECT hindrance, hindered_at FROM attempts WHERE task_id = %s AND status = 'leased' AND hindrance IS NOT NULL
+    SELECT hindrance, hindered_at FROM attempts
+    WHERE task_id = %s AND status = 'leased' AND hindrance IS NOT NULL
+      AND hindered_at > clock_timestamp() - make_interval(secs => %s)
     ORDER BY hindered_at DESC LIMIT 1"""
 _RENEW = f"""
     UPDATE attempts SET lease_expires_at = clock_timestamp() + make_interval(secs => %(ttl_s)s) WHERE {_MINE}"""
@@ -235,8 +239,11 @@ class Attempts:
         self._transaction.later(_HINDER, {**_identity(lease), "reason": reason})
 
     def hindrance(self, task_id: str) -> Hindrance | None:
-        """What the task's worker waits for, as it last said; ``None``: nothing that is known."""
-        return self._transaction.row(Hindrance, _HINDRANCE, (task_id,))
+        """What the task's worker waits for, as it last said; ``None``: nothing that is known.
+
+        It says so at each try, a few seconds apart: what is older has been overcome.
+        """
+        return self._transaction.row(Hindrance, _HINDRANCE, (task_id, OVERCOME_S))
 
     def release(self, lease: Lease) -> Json | None:
         """Give the lease back unused, for another to take at once; returns the command to publish again.

@@ -266,7 +266,11 @@ def _tell_added(path: Path, name: str, before: Server | None, server: Server, *,
 
 def _tell_restart() -> None:
     settings = load()
-    if not settings.embedded:
+    if not settings.embedded and settings.mcp_file is None:
+        say(
+            f"services do not know of it yet: set LONGSTRIDE_MCP_FILE={settings.mcp_servers} for each, and restart them"
+        )
+    elif not settings.embedded:
         say("services read this file when they start: restart them")
     elif EmbeddedStack(settings.home).running():
         say("the embedded stack reads it when it starts: `longstride down`, and the next command starts it again")

@@ -94,9 +94,10 @@ def reap(cluster: Cluster) -> list[str]:
     Raises:
         SandboxFailed: the API does not answer.
     """
+    claims = cluster.claims(EXECUTOR)  # before the leases: an executor has its lease before its first claim
     leases = _leases(cluster)
     living = {name for name, lease in leases.items() if not _over(lease)}
-    orphans = sorted(name for name, owner in cluster.claims(EXECUTOR).items() if owner not in living)
+    orphans = sorted(name for name, owner in claims.items() if owner not in living)
     for claim in orphans:
         cluster.release(claim)
     for name in leases.keys() - living:
