@@ -59,6 +59,7 @@ UNSOUND = {
         {"inputs": [{"path": "a", "text": "1"}, {"path": "a/b", "text": "2"}]},
         "inputs: 'a' would be a file and the folder of 'a/b'",
     ),
+    "an unknown policy": ({"policy": "gpt-5"}, "unknown policy 'gpt-5': a policy is builtin, builtin@VERSION"),
     "an unknown tool": ({"tools": ["shell", "fly"]}, "there is no tool 'fly'; the tools are shell, python, "),
 }
 

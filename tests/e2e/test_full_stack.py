@@ -197,10 +197,10 @@ def test_a_bad_policy_ends_its_task_with_a_reason(
             "input_unusable",
         ),
         ({"checks": (CommandCheck(run="no-such-command-anywhere"),)}, "check_cannot_run"),
-        ({"policy": "no such policy"}, "policy_unavailable"),
+        ({"policy": "builtin@999999"}, "policy_unavailable"),
         ({"isolation": "microvm"}, "infrastructure"),
     ],
-    ids=["missing input", "broken check", "unknown policy", "isolation not to be had"],
+    ids=["missing input", "broken check", "unknown version of a policy", "isolation not to be had"],
 )
 def test_what_the_agent_did_not_cause_has_no_reward(
     deployment: Deployment, fields: dict[str, object], reason: str

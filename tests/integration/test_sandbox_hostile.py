@@ -197,7 +197,7 @@ GREED = {
     "sysv": "import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_void_p\n"
     "i = l.shmget(0, 1 << 28, 0o1600); p = l.shmat(i, 0, 0); ctypes.memset(p, 1, 1 << 28)",
     "many processes": "import os, time\nfor i in range(12):\n"
-    "    if not os.fork(): x = bytearray(16 << 20); time.sleep(20); os._exit(0)\n"
+    "    if not os.fork(): x = bytearray(16 << 20); time.sleep(3); os._exit(0)\n"
     "while 1:\n    try: os.wait()\n    except ChildProcessError: exit(1)",
 }
 

@@ -74,6 +74,11 @@ def test_every_command_shows_an_example(entry) -> None:
         (["run", "x", "--tenant", "../.."], 2, "the tenant '../..' cannot be one: it must be 1 to 128 letters"),
         (["run", "x", "--session", "a b"], 2, "the session 'a b' cannot be one"),
         (["run", "x", "--tool", "nosuch"], 2, "there is no tool 'nosuch'; the tools are shell, python"),
+        (
+            ["run", "x", "--policy", "gpt-5"],
+            2,
+            "unknown policy 'gpt-5': a policy is builtin, builtin@VERSION, scripted:PATH",
+        ),
         (["submit", "-"], 2, "standard input is not UTF-8 text"),
         (["cancel", "x", "--reason", "y" * 1025], 2, "reason: String should have at most 1024 characters"),
         (["policy", "bogus"], 2, "No such command 'bogus'"),
