@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
+from longstride.contracts.envelope import explain
 from longstride.contracts.ids import new_id
 from longstride.messaging.address import JOB_QUEUES
 from longstride.messaging.celery_app import JobSettings
@@ -140,6 +141,8 @@ def main() -> int:
     home = parser.parse_args().home.expanduser().absolute()
     try:
         return serve(home)
+    except ValidationError as error:
+        return refuse(f"settings: {explain(error)}")
     except (StorageError, MessagingError, SandboxUnavailable, HomeTaken, CatalogueUnusable) as error:
         return refuse(str(error))
 

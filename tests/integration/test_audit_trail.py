@@ -225,6 +225,28 @@ def test_verify_says_which_row_and_fails_and_an_export_is_a_note_of_the_head(wor
     assert broken == {"seq": 2, "problem": "it was changed after it was written"}
 
 
+@pytest.mark.parametrize(
+    ("forge", "told"),
+    [
+        (
+            lambda lines: [line.replace('"tool":"shell"', '"tool":"shelx"') for line in lines],
+            "line 2: entry 2 of default was changed",
+        ),
+        (lambda lines: [*lines[:1], *lines[2:]], "entry 2 of default was taken out of the export"),
+    ],
+    ids=["changed", "taken out"],
+)
+def test_an_export_that_was_tampered_with_proves_nothing(world: World, forge, told: str) -> None:
+    task(world.stack((shell(), OK), SUBMIT))
+    lines = world.longstride("audit", "export")[1].splitlines()
+    note = world.folder / "note.jsonl"
+    note.write_text("\n".join(lines))
+    assert world.longstride("audit", "verify", "--against", str(note))[0] == 0
+    note.write_text("\n".join(forge(lines)))
+    code, _, err = world.longstride("audit", "verify", "--against", str(note))
+    assert (code, told in " ".join(err.split())) == (1, True), err
+
+
 def test_an_export_may_be_of_a_time(world: World) -> None:
     task(world.stack(SUBMIT))
     assert len(world.audit("--since", "2020-01-01", "--until", "2099-01-01")) == 3
@@ -234,9 +256,9 @@ def test_an_export_may_be_of_a_time(world: World) -> None:
 
 def test_what_is_no_export_is_refused_with_its_line(world: World) -> None:
     note = world.folder / "note.jsonl"
-    note.write_text('{"tenant":"a","seq":1,"sha256":"0"}\n{"tenant":"a"}')
+    note.write_text('{"tenant":"a"}')
     code, _, err = world.longstride("audit", "verify", "--against", str(note))
-    assert (code, "line 2: not an entry of" in " ".join(err.split())) == (2, True)
+    assert (code, "line 1: not an entry of" in " ".join(err.split())) == (2, True)
 
 
 def test_an_export_without_entries_proves_nothing(world: World) -> None:

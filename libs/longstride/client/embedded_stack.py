@@ -48,6 +48,8 @@ class EmbeddedStack:
         self._command = command
         self.home = home.expanduser().absolute()
         self.log = self.home / "stack.log"
+        self._told_before = 0
+        """Bytes of the log that are of earlier stacks."""
 
     def running(self) -> RunningStack | None:
         """The live stack; a ``stack.json`` whose process is gone counts for nothing."""
@@ -94,6 +96,7 @@ class EmbeddedStack:
         try:
             self.home.mkdir(parents=True, exist_ok=True)
             log = self.log.open("ab")
+            self._told_before = log.tell()
         except OSError as error:
             raise self._unusable(error) from error
         with log:
@@ -137,7 +140,7 @@ class EmbeddedStack:
         if not self.log.exists():
             return []
         with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - 64 * 1024))
+            file.seek(max(self._told_before, self.log.stat().st_size - 64 * 1024))
             return file.read().decode(errors="replace").splitlines()[-lines:]
 
     def down(self, timeout_s: float = STOP_S) -> RunningStack | None:

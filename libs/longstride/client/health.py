@@ -46,6 +46,8 @@ def examine(settings: ClientSettings, *, trial: bool = True) -> Iterator[Finding
     """
     yield _python()
     yield from _packages()
+    if settings.mcp_servers.exists():
+        yield _probe("MCP servers", lambda: _mcp_servers(settings.mcp_servers), "longstride mcp add or remove mends it")
     if settings.embedded:
         yield from _sandbox()
         yield from _embedded(settings.home.expanduser().absolute(), trial)
@@ -205,6 +207,19 @@ def _probe(name: str, attempt: Callable[[], str], remedy: str) -> Finding:
         return Finding(name, "good", attempt())
     except ClientError as error:
         return Finding(name, "missing", str(error), remedy)
+
+
+def _mcp_servers(path: Path) -> str:
+    """Services do not start with a file that they cannot use."""
+    from longstride.tools.mcp.catalogue import CatalogueUnusable, read
+    from longstride.tools.mcp.register import registered
+
+    try:
+        catalogue = read(path)
+        registered(catalogue)
+    except CatalogueUnusable as error:
+        raise ClientError(str(error)) from error
+    return f"{len(catalogue.servers)} in {path}"
 
 
 def _broker(settings: ClientSettings) -> str:

@@ -15,13 +15,13 @@ from rich.text import Text
 from longstride.client.cli.exit_codes import FAILED
 from longstride.client.cli.options import Json, JsonLines
 from longstride.client.connect import Deployment, connect
-from longstride.client.errors import NotFound, UsageProblem
+from longstride.client.errors import ClientError, NotFound, UsageProblem
 from longstride.client.port import DEFAULT_TENANT
 from longstride.client.screen import units
 from longstride.client.screen.console import cell, say, show, show_json
 from longstride.client.screen.table import table
 from longstride.storage.audit import Hold, Verdict
-from longstride.storage.audit_chain import AuditRow, moment
+from longstride.storage.audit_chain import AuditRow, moment, row_hash, written
 
 PAGE = 1000
 EVERYBODY = "Of this tenant alone (all)."
@@ -57,6 +57,9 @@ def verify(
     with connect(say) as deployment, deployment.reader.transaction() as uow:
         tenants = [tenant] if tenant else sorted({*uow.audit.tenants(), *noted})
         verdicts = [uow.audit.verify(name, noted.get(name)) for name in tenants]
+    for verdict in verdicts:
+        if against and verdict.tenant in noted and not verdict.broken:
+            _require_whole(against, verdict, noted[verdict.tenant])
     if json:
         show_json([asdict(verdict) for verdict in verdicts])
     elif verdicts:
@@ -193,17 +196,48 @@ def _line(row: AuditRow) -> str:
 
 
 def _noted(path: Path) -> dict[str, dict[int, str]]:
-    """The hashes of an export, by tenant and seq."""
+    """The hashes of an export, by tenant and seq.
+
+    Raises:
+        UsageProblem: it is none.
+        ClientError: an entry is not what was exported.
+    """
     noted: dict[str, dict[int, str]] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
-            row: dict[str, Any] = jsonlib.loads(line)
-            noted.setdefault(str(row["tenant"]), {})[int(row["seq"])] = str(row["sha256"])
+            row = _exported(jsonlib.loads(line))
         except (ValueError, TypeError, KeyError) as error:
             raise UsageProblem(f"{path}, line {number}: not an entry of `longstride audit export`") from error
+        if row_hash(row) != row.sha256:
+            raise ClientError(
+                f"{path}, line {number}: entry {row.seq} of {row.tenant} was changed after it was exported"
+            )
+        noted.setdefault(row.tenant, {})[row.seq] = row.sha256
     if not noted:
         raise UsageProblem(f"{path} holds no entry: there is nothing to compare with")
     return noted
+
+
+def _exported(row: dict[str, Any]) -> AuditRow:
+    return AuditRow(
+        tenant=str(row["tenant"]),
+        seq=int(row["seq"]),
+        text=written(row["entry"]),
+        previous=str(row["previous"]),
+        sha256=str(row["sha256"]),
+        occurred_at=datetime.fromisoformat(row["occurred_at"]),
+    )
+
+
+def _require_whole(path: Path, verdict: Verdict, noted: Mapping[int, str]) -> None:
+    """
+    Raises:
+        ClientError: an entry between two of the export is not in it, though retention had not removed it.
+    """
+    removed = {seq for gap in verdict.removed for seq in range(gap.first, gap.last + 1)}
+    for seq in range(min(noted), max(noted)):
+        if seq not in noted and seq not in removed:
+            raise ClientError(f"{path}: entry {seq} of {verdict.tenant} was taken out of the export")
 
 
 def _utc(at: Moment) -> Moment:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from longstride.client.cli.allowed_hosts import rule
 from longstride.client.cli.exit_codes import FAILED
 from longstride.client.cli.options import Json
 from longstride.client.embedded_stack import EmbeddedStack
@@ -20,7 +21,7 @@ from longstride.client.screen.table import table
 from longstride.client.settings import load
 from longstride.contracts.envelope import explain
 from longstride.sandbox.errors import SandboxError
-from longstride.tools.mcp.catalogue import Catalogue, CatalogueUnusable, Server, read, write
+from longstride.tools.mcp.catalogue import Catalogue, CatalogueUnusable, Server, read, read_renewing, write
 from longstride.tools.mcp.listing import Listing, called, changes
 
 if TYPE_CHECKING:
@@ -89,13 +90,13 @@ def add(
         "folder": folder and folder.expanduser().absolute(),
         "env": dict(map(_variable, env)) if env else None,
         "secrets": secret,
-        "egress": {"rules": list(map(_rule, allow_host))} if allow_host else None,
+        "egress": {"rules": list(map(rule, allow_host))} if allow_host else None,
         "timeout_s": timeout,
         "idempotency": idempotency,
         "tools": only,
     }
     with _told():
-        catalogue = _catalogue(path)
+        catalogue = _catalogue(path, name)
         before = catalogue.servers.get(name)
         server = _server(name, before, command, {key: value for key, value in fields.items() if value is not None})
         pinned = server.model_copy(update={"pinned": _surveyed(name, server, backend, tenant)})
@@ -161,7 +162,7 @@ def remove(name: Name, json: Json = False) -> None:
     """Take a server away."""
     path = load().mcp_servers
     with _told():
-        catalogue = _catalogue(path)
+        catalogue = _catalogue(path, name)
         _known(catalogue, name)
         write(path, catalogue.without(name))
     if json:
@@ -190,9 +191,11 @@ def _told() -> Iterator[None]:
         raise ClientError(str(error)) from error
 
 
-def _catalogue(path: Path) -> Catalogue:
-    """An absent file holds no servers."""
-    return read(path) if path.exists() else Catalogue()
+def _catalogue(path: Path, renewed: str | None = None) -> Catalogue:
+    """An absent file holds no servers. ``renewed``: the one whose pin will be another, or none."""
+    if not path.exists():
+        return Catalogue()
+    return read(path) if renewed is None else read_renewing(path, renewed)
 
 
 def _known(catalogue: Catalogue, name: str) -> Server:
@@ -290,8 +293,3 @@ def _variable(text: str) -> tuple[str, str]:
     if not equals:
         raise UsageProblem(f"--env {text!r} is not NAME=VALUE")
     return name, value
-
-
-def _rule(text: str) -> dict[str, Any]:
-    host, colon, ports = text.rpartition(":")
-    return {"host": host, "ports": ports.split(",")} if colon else {"host": text}

@@ -1,5 +1,6 @@
 """The MCP servers that an operator offers: a file in the shape that MCP clients share, with what was pinned of each server."""
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -127,6 +128,23 @@ def read(path: Path) -> Catalogue:
         raise CatalogueUnusable(f"the MCP servers' file {path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
         raise CatalogueUnusable(f"the MCP servers' file {path}: {_explained(error)}") from error
+
+
+def read_renewing(path: Path, name: str) -> Catalogue:
+    """``read``, but a pin of this server that does not hold is left out: it is about to be made anew, or to go.
+
+    Raises:
+        CatalogueUnusable: something else is wrong with the file.
+    """
+    try:
+        return read(path)
+    except CatalogueUnusable as error:
+        try:
+            raw = json.loads(path.read_bytes())
+            raw["mcpServers"][name].pop("pinned", None)
+            return Catalogue.model_validate_json(json.dumps(raw))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise error from None
 
 
 def _explained(error: ValidationError) -> str:
