@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from longstride.client.health import examine
+from longstride.client.settings import load
 from longstride.tools.mcp.catalogue import read
 from tests.support.command_line import longstride
 from tests.support.mcp.arena import HERE
@@ -89,6 +91,7 @@ def test_a_server_is_added_looked_at_changed_and_removed(file: Path, capsys: pyt
             2,
             "there is no backend 'chroot'; there are bubblewrap",
         ),
+        (["mcp", "add", "new", "--allow-host", "10.0.0.1", "--", "cat"], 2, "no sandbox ever reaches 10.0.0.1"),
         (["mcp", "add", "new", "--idempotency", "maybe", "--", "cat"], 2, "new.idempotency: Input should be"),
         (["mcp", "add", "new", "--secret", "key", "--", "cat"], 1, "has no secret 'key' for tenant 'default'"),
         (["mcp", "add", "new", "--", "no-such-program"], 1, "exec: no-such-program: not found"),
@@ -123,3 +126,20 @@ def test_rules_know_the_servers_tools(file: Path, capsys: pytest.CaptureFixture[
     code, _, err = longstride(capsys, "rules", "check", str(rules))
     assert code == 2
     assert "notes__fly" in err
+
+
+def test_a_pin_that_was_changed_by_hand_is_told_by_the_doctor_and_can_be_made_anew(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(file.parent / "server")
+    assert longstride(capsys, "mcp", "add", "notes", "--folder", folder, *START)[0] == 0
+    sound = file.read_text()
+    file.write_text(sound.replace("Add a note", "Add any note"))
+    assert "changed by hand" in longstride(capsys, "mcp", "list")[2]
+    found = next(finding for finding in examine(load(), trial=False) if finding.name == "MCP servers")
+    assert (found.state, "changed by hand" in found.told) == ("missing", True)
+    assert longstride(capsys, "mcp", "add", "notes")[0] == 0
+    assert longstride(capsys, "mcp", "list")[0] == 0
+    file.write_text(sound.replace("Add a note", "Add any note"))
+    assert longstride(capsys, "mcp", "remove", "notes")[0] == 0
+    assert longstride(capsys, "mcp", "list")[0] == 0
