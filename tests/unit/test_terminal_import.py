@@ -344,7 +344,20 @@ SH = ("/bin/sh", "-c")
         ("WORKDIR /app\nCOPY data .\nRUN make\n", [(["words.txt"], "4", (*SH, "make"), "/app")]),
         (
             "WORKDIR /app\nRUN apt-get update && apt-get install -y gcc && gcc -o a a.c; rm -rf /var/lib/apt/lists/*\n",
-            [([], "3", (*SH, "gcc -o a a.c"), "/app")],
+            [([], "3", (*SH, ": && : && gcc -o a a.c ; :"), "/app")],
+        ),
+        ("RUN python3 a.py ; true\n", [([], "2", (*SH, "python3 a.py ; :"), "/workspace")]),
+        (
+            "RUN test -f /x && chown u a.py ; python3 a.py\n",
+            [([], "2", (*SH, "test -f /x && : ; python3 a.py"), "/workspace")],
+        ),
+        (
+            "RUN chown u a.py || python3 fallback.py\n",
+            [([], "2", (*SH, "chown u a.py || python3 fallback.py"), "/workspace")],
+        ),
+        (
+            "RUN pip install 'attrs>=20' && mkdir a || make\n",
+            [([], "2", (*SH, ": && mkdir a || make"), "/workspace")],
         ),
         ("RUN set -eux; make\n", [([], "2", (*SH, "set -eux; make"), "/workspace")]),
         (

@@ -10,7 +10,7 @@ from longstride.client.input_files import LocalFile
 from longstride.client.terminal import programs
 from longstride.client.terminal.build import Build, Stage, Step
 from longstride.client.terminal.build_context import BuildContext, ContextProblem
-from longstride.client.terminal.command_list import joined, split
+from longstride.client.terminal.command_list import is_simple, joined, split
 from longstride.client.terminal.dockerfile import DockerfileProblem, Instruction, expanded, instructions
 from longstride.client.terminal.network import NEEDS
 from longstride.client.terminal.places import PlaceRefused, Places
@@ -41,6 +41,8 @@ QUIET = re.compile(
     r"|rm -rf? (?:/var/lib/apt/lists/\*|/var/cache/\S+|/root/\.cache\S*)|true|:|locale-gen.*|chown .*"
 )
 """Housekeeping of an image, and owners: all files are the sandbox's one user's."""
+DONE = ":"
+"""What stands for a command of which nothing is left to do: others may be joined to it."""
 OPTIONS = re.compile(r"set [-+].*")
 """Of the shell, for what follows."""
 USERS = re.compile(
@@ -260,16 +262,18 @@ class Recipe:
             self._refuse(instruction, f"{problem} is not given: use files of the environment's folder")
             return
         parts = split(value)
-        left = [(command, then) for command, then in parts if not self._is_done(instruction, command)]
-        work = [command for command, _ in left if not OPTIONS.fullmatch(command)]
-        if not self.stages and all(CHMOD.fullmatch(command) or MKDIR.fullmatch(command) for command in work):
+        left = [(DONE if self._is_done(instruction, command) else command, then) for command, then in parts]
+        work = [command for command, _ in left if command != DONE and not OPTIONS.fullmatch(command)]
+        if not self.stages and all(_only_marks(command) for command in work):
             for command in work:
                 self._simple(instruction, command)
         elif work:
-            self._compute(instruction, joined(left) if len(left) < len(parts) else value)
+            self._compute(instruction, joined(left) if left != parts else value)
 
     def _is_done(self, instruction: Instruction, command: str) -> bool:
         """Whether nothing of a command is left to do; what the host lacks is a problem."""
+        if not is_simple(command):
+            return False
         if found := INSTALL.fullmatch(command):
             self._need(instruction, found["packages"], programs.missing, "install it on the executor's host")
         elif (found := PIP.fullmatch(command)) and not OWN_INDEX.fullmatch(command):
@@ -337,6 +341,11 @@ class Recipe:
             self._empty.append(
                 f"{self.name} line {instruction.line}: {instruction}: {path} is there once a file is in it"
             )
+
+
+def _only_marks(command: str) -> bool:
+    """Whether a file's mode or an empty directory is all that a command makes."""
+    return is_simple(command) and bool(CHMOD.fullmatch(command) or MKDIR.fullmatch(command))
 
 
 def _without_flags(instruction: Instruction) -> tuple[str, str | None]:
