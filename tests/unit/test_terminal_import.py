@@ -162,6 +162,9 @@ def test_what_dockerignore_names_is_left_out(tmp_path: Path) -> None:
             "line 3: RUN useradd -m dev: a sandbox has one user, who cannot",
         ),
         ("FROM debian\nRUN --mount=type=secret,id=k make\n", "--mount=type=secret,id=k is not given: use files"),
+        ("FROM debian\nRUN <<EOF\nmake\npip install a\nEOF\n", "RUN <<EOF: there is no network here"),
+        ("FROM debian\nRUN bash -e <<EOF\npip install a\nEOF\n", "RUN bash -e <<EOF: there is no network here"),
+        ("FROM debian\nRUN <<EOF bash\nuseradd a\nEOF\n", "RUN <<EOF bash: a sandbox has one user, who cannot"),
         ("FROM debian\nRUN <<EOF\n#!/usr/bin/python3\nx\nEOF\n", "a here-document is read by the shell here"),
         ("FROM debian\nRUN cat <<EOF > a\nx\n", "line 2: RUN cat <<EOF > a: its here-document does not end with EOF"),
         (
@@ -356,8 +359,8 @@ SH = ("/bin/sh", "-c")
             [([], "2", (*SH, "chown u a.py || python3 fallback.py"), "/workspace")],
         ),
         (
-            "RUN pip install 'attrs>=20' && mkdir a || make\n",
-            [([], "2", (*SH, ": && mkdir a || make"), "/workspace")],
+            "WORKDIR /app\nRUN pip install 'attrs>=20' && mkdir a || make\n",
+            [([], "3", (*SH, ": && mkdir a || make"), "/app")],
         ),
         ("RUN set -eux; make\n", [([], "2", (*SH, "set -eux; make"), "/workspace")]),
         (
@@ -377,6 +380,18 @@ SH = ("/bin/sh", "-c")
             ],
         ),
         ("RUN <<EOF\nmake\nmake install\nEOF\n", [([], "2", (*SH, "make\nmake install"), "/workspace")]),
+        (
+            "RUN <<EOF python3\nprint(1)\nEOF\n",
+            [([], "2", (*SH, "<<EOF python3\nprint(1)\nEOF"), "/workspace")],
+        ),
+        (
+            "RUN <<EOF > setup.sh\nmkdir /x\npip install a\nuseradd b\nEOF\n",
+            [([], "2", (*SH, "<<EOF > setup.sh\nmkdir /x\npip install a\nuseradd b\nEOF"), "/workspace")],
+        ),
+        (
+            "RUN <<'ALL'\ncat > a <<EOF\nsudo b\nEOF\nmake\nALL\n",
+            [([], "2", (*SH, "cat > a <<EOF\nsudo b\nEOF\nmake"), "/workspace")],
+        ),
         (
             "RUN make\nCOPY data /in/\nRUN chmod +x /in/words.txt\n",
             [

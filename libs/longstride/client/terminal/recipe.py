@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from longstride.client.input_files import LocalFile
-from longstride.client.terminal import programs
+from longstride.client.terminal import here_document, programs
 from longstride.client.terminal.build import Build, Stage, Step
 from longstride.client.terminal.build_context import BuildContext, ContextProblem
 from longstride.client.terminal.command_list import is_simple, joined, split
@@ -45,9 +45,7 @@ DONE = ":"
 """What stands for a command of which nothing is left to do: others may be joined to it."""
 OPTIONS = re.compile(r"set [-+].*")
 """Of the shell, for what follows."""
-USERS = re.compile(
-    r"(?:^|[;&|(]\s*)\s*(?:useradd|adduser|groupadd|addgroup|usermod|passwd|chpasswd|su|sudo|gosu)\b", re.MULTILINE
-)
+USERS = re.compile(r"(?:^|[;&|(]\s*)\s*(?:useradd|adduser|groupadd|addgroup|usermod|passwd|chpasswd|su|sudo|gosu)\b")
 OWN_INDEX = re.compile(r"(?=.*--no-index)(?=.*(?:--target|-t |--prefix|--root|\./)).*")
 """Of pip: it needs no network, and does not write where the sandbox cannot."""
 INSTALL = re.compile(r"(?:apt-get|apt|apk|dnf|yum) (?:-\S+ )*(?:install|add) (?P<packages>.*)")
@@ -294,19 +292,20 @@ class Recipe:
                 self._mkdir(instruction, path)
 
     def _compute(self, instruction: Instruction, script: str) -> None:
-        if script.startswith("<<"):
-            script = script.partition("\n")[2].rpartition("\n")[0]  # the here-document is all there is
+        script = here_document.alone(script)
+        commands = [line for line, is_command in here_document.lines(script) if is_command]
         if script.startswith("#!"):
             self._refuse(instruction, "a here-document is read by the shell here: RUN python3 - <<EOF, for one")
-        elif any(NEEDS.search(line) for line in script.splitlines()):
+        elif any(NEEDS.search(line) for line in commands):
             self._refuse(instruction, NO_NETWORK)
-        elif USERS.search(script):
+        elif any(USERS.search(line) for line in commands):
             self._refuse(instruction, ONE_USER)
         else:
             self._plan(instruction, script)
 
     def _plan(self, instruction: Instruction, script: str) -> None:
-        script = MAKES.sub(self._makes, script)
+        parts = here_document.lines(script)
+        script = "\n".join(MAKES.sub(self._makes, line) if is_command else line for line, is_command in parts)
         where = f"{self.name} line {instruction.line}: {instruction}"
         scope = {**self._arguments, **self.variables}
         variables = {name: value for name, value in scope.items() if name.isidentifier()}
