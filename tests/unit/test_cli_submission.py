@@ -206,6 +206,7 @@ def test_how_much_may_go_there_and_how_fast() -> None:
         ("example.com:x", "'x' is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
         ("example.com:0", "'0' is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
         ("example.com:80,65536", "'65536' is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
+        ("example.com:" + "9" * 5000, "is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
         ("e.com:" + ",".join(map(str, range(1, 18))), "17 ports are too many: 16 at the most for each host"),
         (
             "[::1]:443",
