@@ -206,7 +206,6 @@ def test_how_much_may_go_there_and_how_fast() -> None:
         ("example.com:x", "'x' is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
         ("example.com:0", "'0' is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
         ("example.com:80,65536", "'65536' is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
-        ("example.com:" + "9" * 5000, "is not a port: give numbers from 1 to 65535, e.g. example.com:80,443"),
         ("e.com:" + ",".join(map(str, range(1, 18))), "17 ports are too many: 16 at the most for each host"),
         (
             "[::1]:443",
@@ -226,6 +225,11 @@ def test_hosts_that_are_none_and_hosts_that_nobody_reaches(host: str, told: str)
     with pytest.raises(UsageProblem) as refused:
         published("x", "--allow-host", host)
     assert str(refused.value) == f"--allow-host {host!r}: {told}"
+
+
+def test_a_port_of_thousands_of_digits_is_none() -> None:
+    with pytest.raises(UsageProblem, match="'9{80}' is not a port: give numbers from 1 to 65535"):
+        published("x", "--allow-host", "example.com:" + "9" * 5000)
 
 
 @pytest.mark.parametrize("option", ["--network-rate", "--network-volume"])
