@@ -228,7 +228,7 @@ def test_hosts_that_are_none_and_hosts_that_nobody_reaches(host: str, told: str)
 
 
 def test_a_port_of_thousands_of_digits_is_none() -> None:
-    with pytest.raises(UsageProblem, match="'9{80}' is not a port: give numbers from 1 to 65535"):
+    with pytest.raises(UsageProblem, match=r"'9{80}' is not a port: give numbers from 1 to 65535"):
         published("x", "--allow-host", "example.com:" + "9" * 5000)
 
 
