@@ -1,8 +1,10 @@
 """What is not needed is not loaded: the help answers at once, and the client needs no more than pika."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -93,6 +95,33 @@ except sdk.Unreachable:
     assert result.stderr == ""
     assert result.stdout.startswith("not a task: there is no tool 'fly'; the tools are shell, ")
     assert result.stdout.endswith("unreachable\n")
+
+
+PLAIN_CLIENT = (
+    *("pika", *PYDANTIC, "pydantic_settings", "dotenv", "packaging"),
+    *("typer", "annotated_doc", "click", "shellingham", "rich", "pygments", "markdown_it", "mdurl"),
+)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tasks",),
+        ("tasks", "--json"),
+        ("run", "Count."),
+        ("rules", "show"),
+        ("mcp", "add", "x", "--", "y"),
+    ],
+)
+def test_a_command_whose_packages_are_missing_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("LONGSTRIDE_HOME", str(tmp_path))
+    code = "from longstride.client.main import main\nmain()"
+    result = run_with(PLAIN_CLIENT, code, *arguments)
+    assert result.returncode == 1
+    assert re.search(r"the package \w+ is not installed: pip install 'longstride\[services\]'", result.stderr)
+    assert "Traceback" not in result.stderr
 
 
 def test_the_names_of_tools_are_those_of_the_registry() -> None:
