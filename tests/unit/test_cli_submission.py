@@ -11,11 +11,12 @@ from longstride.client.cli.submission import Submission, takes_task
 from longstride.client.connect import Deployment
 from longstride.client.errors import ClientError, UsageProblem
 from longstride.client.settings import ClientSettings
+from longstride.client.terminal.importer import read
 from longstride.contracts.v1.check import AnswerCheck, CommandCheck
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.egress import EgressRule
 from longstride.storage.memory import MemoryArtifacts
-from tests.support.terminal_folders import harbor
+from tests.support.terminal_folders import DOCKERFILE, harbor
 
 
 class Recorder:
@@ -147,6 +148,23 @@ def test_a_terminal_task_gives_what_the_options_do_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "files", "why"),
+    [
+        ("RUN make\n", 0, "has RUN steps"),
+        ("", 64, "starts with 65 files, too many for a message"),
+    ],
+)
+def test_a_folder_that_needs_an_artifact_store_says_what_for(tmp_path: Path, lines: str, files: int, why: str) -> None:
+    folder = harbor(tmp_path / "greet", DOCKERFILE + lines, **{f"environment__{n}": "" for n in range(files)})
+    deployment = Deployment(ClientSettings(), lambda _: None)
+    deployment.__dict__["artifacts"] = None
+    task = read(folder)
+    given = Submission(task.instruction, [], task.fields, "default", "s", 1, False, task)
+    with pytest.raises(UsageProblem, match=f"greet {why}: its workspace needs an artifact store: set LONGSTRIDE_S3_"):
+        given.publish(deployment)
+
+
+@pytest.mark.parametrize(
     ("arguments", "why"),
     [
         ((), "say what to do: an INSTRUCTION, or --terminal-task DIR"),
@@ -207,6 +225,11 @@ def test_hosts_that_are_none_and_hosts_that_nobody_reaches(host: str, told: str)
     with pytest.raises(UsageProblem) as refused:
         published("x", "--allow-host", host)
     assert str(refused.value) == f"--allow-host {host!r}: {told}"
+
+
+def test_a_port_of_thousands_of_digits_is_none() -> None:
+    with pytest.raises(UsageProblem, match=r"'9{80}' is not a port: give numbers from 1 to 65535"):
+        published("x", "--allow-host", "example.com:" + "9" * 5000)
 
 
 @pytest.mark.parametrize("option", ["--network-rate", "--network-volume"])

@@ -217,7 +217,17 @@ def test_a_command_is_a_module_of_ours(name: str) -> None:
 
 
 def test_the_executors_image_has_the_client_of_its_backend() -> None:
-    assert "'.[kubernetes]'" in (ROOT / "services/tool_executor/Dockerfile").read_text()
+    assert "'.[mcp,kubernetes]'" in (ROOT / "services/tool_executor/Dockerfile").read_text()
+
+
+def test_the_images_share_the_layer_of_their_packages() -> None:
+    texts = [path.read_text() for path in sorted((ROOT / "services").glob("*/Dockerfile"))]
+    layers = {
+        re.findall(r"^FROM \$BASE AS packages\n.*?^RUN mkdir[^\n]*", text, re.DOTALL | re.MULTILINE)[0]
+        for text in texts
+    }
+    assert len(texts) > 1
+    assert len(layers) == 1
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -229,6 +239,16 @@ def test_probes_ask_the_health_endpoint(name: str) -> None:
         assert container[probe]["httpGet"] == {"path": "/healthz", "port": "metrics"}
     alive = container["livenessProbe"]
     assert alive["periodSeconds"] * alive["failureThreshold"] >= 600, "a broker that is away restarts nobody"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_manifest_says_after_how_long_a_service_is_started_again(name: str) -> None:
+    (container,) = PODS[name]["spec"]["containers"]
+    lasts = {
+        p: container[p]["periodSeconds"] * container[p]["failureThreshold"] for p in ("startupProbe", "livenessProbe")
+    }
+    assert lasts == {"startupProbe": 300, "livenessProbe": 600}
+    assert "ten minutes of that (at start, five)" in (FOLDER / f"{name}.yaml").read_text()
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -162,6 +162,9 @@ def test_what_dockerignore_names_is_left_out(tmp_path: Path) -> None:
             "line 3: RUN useradd -m dev: a sandbox has one user, who cannot",
         ),
         ("FROM debian\nRUN --mount=type=secret,id=k make\n", "--mount=type=secret,id=k is not given: use files"),
+        ("FROM debian\nRUN <<EOF\nmake\npip install a\nEOF\n", "RUN <<EOF: there is no network here"),
+        ("FROM debian\nRUN bash -e <<EOF\npip install a\nEOF\n", "RUN bash -e <<EOF: there is no network here"),
+        ("FROM debian\nRUN <<EOF bash\nuseradd a\nEOF\n", "RUN <<EOF bash: a sandbox has one user, who cannot"),
         ("FROM debian\nRUN <<EOF\n#!/usr/bin/python3\nx\nEOF\n", "a here-document is read by the shell here"),
         ("FROM debian\nRUN cat <<EOF > a\nx\n", "line 2: RUN cat <<EOF > a: its here-document does not end with EOF"),
         (
@@ -344,7 +347,20 @@ SH = ("/bin/sh", "-c")
         ("WORKDIR /app\nCOPY data .\nRUN make\n", [(["words.txt"], "4", (*SH, "make"), "/app")]),
         (
             "WORKDIR /app\nRUN apt-get update && apt-get install -y gcc && gcc -o a a.c; rm -rf /var/lib/apt/lists/*\n",
-            [([], "3", (*SH, "gcc -o a a.c"), "/app")],
+            [([], "3", (*SH, ": && : && gcc -o a a.c ; :"), "/app")],
+        ),
+        ("RUN python3 a.py ; true\n", [([], "2", (*SH, "python3 a.py ; :"), "/workspace")]),
+        (
+            "RUN test -f /x && chown u a.py ; python3 a.py\n",
+            [([], "2", (*SH, "test -f /x && : ; python3 a.py"), "/workspace")],
+        ),
+        (
+            "RUN chown u a.py || python3 fallback.py\n",
+            [([], "2", (*SH, "chown u a.py || python3 fallback.py"), "/workspace")],
+        ),
+        (
+            "WORKDIR /app\nRUN pip install 'attrs>=20' && mkdir a || make\n",
+            [([], "3", (*SH, ": && mkdir a || make"), "/app")],
         ),
         ("RUN set -eux; make\n", [([], "2", (*SH, "set -eux; make"), "/workspace")]),
         (
@@ -364,6 +380,18 @@ SH = ("/bin/sh", "-c")
             ],
         ),
         ("RUN <<EOF\nmake\nmake install\nEOF\n", [([], "2", (*SH, "make\nmake install"), "/workspace")]),
+        (
+            "RUN <<EOF python3\nprint(1)\nEOF\n",
+            [([], "2", (*SH, "<<EOF python3\nprint(1)\nEOF"), "/workspace")],
+        ),
+        (
+            "RUN <<EOF > setup.sh\nmkdir /x\npip install a\nuseradd b\nEOF\n",
+            [([], "2", (*SH, "<<EOF > setup.sh\nmkdir /x\npip install a\nuseradd b\nEOF"), "/workspace")],
+        ),
+        (
+            "RUN <<'ALL'\ncat > a <<EOF\nsudo b\nEOF\nmake\nALL\n",
+            [([], "2", (*SH, "cat > a <<EOF\nsudo b\nEOF\nmake"), "/workspace")],
+        ),
         (
             "RUN make\nCOPY data /in/\nRUN chmod +x /in/words.txt\n",
             [

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longstride.agent.allowance import after, parted, used_up
+from longstride.agent.number import plain
 from longstride.contracts.envelope import seal
 from longstride.contracts.v1.action import Usage
 from longstride.contracts.v1.audit_entry import ActionEntry
@@ -70,6 +72,42 @@ def test_a_task_that_has_used_one_up_ends(budget: dict[str, float], used: Usage,
     ended = play.sent(TaskEnded)[0]
     assert (ended.outcome, ended.reason, ended.detail) == ("failed", reason, detail)
     assert ended.tool_usage == used
+
+
+def test_less_than_a_byte_left_is_nothing() -> None:
+    """0.1 MiB are 104857.6 bytes."""
+    limits = Limits(sent_mb=0.1)
+    play = Rehearsal(limits=limits, egress=WAY_OUT).start().propose().observe(usage=Usage(sent_bytes=104_856))
+    command = asked(play)
+    assert command.egress is not None
+    assert command.egress.sent_bytes == 1
+    assert used_up(command.allowance) is None
+    left = after(command.allowance or Allowance(), Usage(sent_bytes=1))
+    assert getattr(used_up(left), "name", None) == "sent_mb"
+    ended = play.observe("again", usage=Usage(sent_bytes=1)).sent(TaskEnded)[0]
+    assert (ended.reason, ended.detail) == (
+        "network_exhausted",
+        "0.0999994278 of 0.1 MiB sent over the network used",
+    )
+
+
+def test_a_sub_tasks_share_of_nothing_is_used_up_by_one_byte() -> None:
+    shares = parted(Limits(sent_mb=1), Usage(sent_bytes=MIB), 3)
+    play = Rehearsal(limits=Limits(**shares), egress=WAY_OUT).start().propose().observe(usage=Usage(sent_bytes=1))
+    assert play.sent(TaskEnded)[0].reason == "network_exhausted"
+
+
+@pytest.mark.parametrize(
+    ("amount", "digits", "told"),
+    [(1500, 3, "1500"), (1234567, 10, "1234567"), (12.345, 3, "12.3"), (0.00001, 10, "0.00001"), (0, 3, "0")],
+)
+def test_numbers_have_no_exponent(amount: float, digits: int, told: str) -> None:
+    assert plain(amount, digits) == told
+
+
+def test_the_agent_is_told_large_budgets_in_full() -> None:
+    told = Rehearsal(limits=Limits(tool_s=1234567)).start().sent(Generate)[0].context.tail[1].content
+    assert "1234567 seconds of tool calls;" in told
 
 
 def test_a_submission_that_takes_the_last_of_it_and_passes_succeeds() -> None:

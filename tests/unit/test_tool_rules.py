@@ -5,6 +5,7 @@ import time
 import pytest
 from pydantic import ValidationError
 
+from longstride.agent.argument_paths import astray
 from longstride.agent.redaction import redact, redact_check
 from longstride.agent.tool_rules import Allowed, Denied, NeedsApproval, faults, offered, rule
 from longstride.contracts.v1.action import Action, CheckResult
@@ -145,6 +146,28 @@ def test_a_path_that_finds_nothing_in_a_tools_arguments_is_refused(tool: str, pa
     (fault,) = faults(rules(approvals=[{"tool": tool, "path": path}]), TOOLS, SCHEMAS)
     assert fault.startswith(f"approvals.0.path: {path!r} finds nothing in the arguments of {tool}: ")
     assert fault.endswith(why)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("$.a.b", None),
+        ("$..b", None),
+        ("$.a.c", "there is no 'c' in $['a']; there is b"),
+        ("$..c", "there is no 'c' in $; there is a, b"),
+    ],
+)
+def test_nested_alternatives_are_followed_once_each(path: str, why: str | None) -> None:
+    """Followed one by one they are 2 to the power of 64."""
+    nested = {f"A{n}": {"anyOf": [{"$ref": f"#/$defs/A{n + 1}"}, {"$ref": f"#/$defs/A{n + 1}"}]} for n in range(64)}
+    last = {"type": "object", "properties": {"b": {"type": "string"}}, "additionalProperties": False}
+    first = {"type": "object", "properties": {"a": {"$ref": "#/$defs/A0"}}, "additionalProperties": False}
+    assert astray(path, {**first, "$defs": {**nested, "A64": last}}) == why
+
+
+def test_alternatives_that_refer_to_themselves_end() -> None:
+    loop = {"anyOf": [{"$ref": "#/$defs/loop"}, {"type": "string"}]}
+    assert astray("$.a.b", {"properties": {"a": loop}, "$defs": {"loop": loop}}) is not None
 
 
 @pytest.mark.parametrize(

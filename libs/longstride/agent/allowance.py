@@ -9,8 +9,9 @@ from longstride.contracts.v1.events import EndReason
 from longstride.contracts.v1.limits import Allowance, Limits, SandboxLimits, Share
 
 MEBIBYTE = 1 << 20
-LEAST = 1e-6
-"""A sub-task's share of nothing: a budget is more than 0, and this one is used up at its first call."""
+BYTE = 1 / MEBIBYTE
+LEAST = BYTE
+"""A sub-task's share of nothing: a budget is more than 0, and this one is used up at the first call that takes of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class ToolBudget:
     """What a usage takes of it."""
     call_limit: str
     """The limit of one call that is held at what is left, as an execution names it."""
+    least: float = 0.0
+    """Of less than this nothing can be used."""
 
     def most(self, limits: Limits) -> float | None:
         """The whole of it; ``None``: no limit."""
@@ -37,6 +40,10 @@ class ToolBudget:
         """What a call has of it; ``None``: no limit."""
         share: Share | None = getattr(allowance, self.name, None)
         return share
+
+    def is_used_up(self, left: float) -> bool:
+        """Whether so much is nothing."""
+        return left <= 0 or left < self.least
 
 
 TOOL_BUDGETS = (
@@ -51,6 +58,7 @@ TOOL_BUDGETS = (
         "output_exhausted",
         lambda used: used.output_bytes / MEBIBYTE,
         "output_mb",
+        BYTE,
     ),
     ToolBudget(
         "sent_mb",
@@ -59,6 +67,7 @@ TOOL_BUDGETS = (
         "network_exhausted",
         lambda used: used.sent_bytes / MEBIBYTE,
         "egress.sent_bytes",
+        BYTE,
     ),
     ToolBudget(
         "received_mb",
@@ -67,6 +76,7 @@ TOOL_BUDGETS = (
         "network_exhausted",
         lambda used: used.received_bytes / MEBIBYTE,
         "egress.received_bytes",
+        BYTE,
     ),
 )
 
@@ -102,7 +112,7 @@ def parted(limits: Limits, used: Usage, parts: int) -> dict[str, float]:
 
 def used_up(left: Allowance | None) -> ToolBudget | None:
     """The first budget of which nothing is left, or ``None``."""
-    return next((b for b in TOOL_BUDGETS if (share := b.share(left)) and share.left <= 0), None)
+    return next((b for b in TOOL_BUDGETS if (share := b.share(left)) and b.is_used_up(share.left)), None)
 
 
 def bounded(limits: SandboxLimits, left: Allowance | None) -> SandboxLimits:

@@ -1,6 +1,6 @@
 """Whether a JSONPath can find anything in a tool's arguments: a rule whose path finds nothing would let every call through."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -18,7 +18,7 @@ def astray(text: str, parameters: Mapping[str, Any]) -> str | None:
     Raises:
         InvalidPattern: it is no path.
     """
-    at, places = "$", list(_meant(parameters, parameters))
+    at, places = "$", list(_meant([parameters], parameters))
     for segment in path(text).segments:
         if "Recursive" in type(segment).__name__:
             at, places = f"{at}..", _below(places, parameters)
@@ -29,23 +29,28 @@ def astray(text: str, parameters: Mapping[str, Any]) -> str | None:
                 return f"there is no {selector} in {at.removesuffix('..')}; {_offer(places)}"
             found += reached
         at += f"[{', '.join(map(str, segment.selectors))}]"
-        places = [meant for part in found for meant in _meant(part, parameters)]
+        places = list(_meant(found, parameters))
     return None
 
 
-def _meant(schema: Schema, root: Mapping[str, Any], seen: frozenset[str] = frozenset()) -> Iterator[Schema]:
-    """What a schema may stand for: references followed, alternatives one by one."""
-    if not isinstance(schema, Mapping):
-        yield schema
-        return
-    reference = str(schema.get("$ref", ""))
-    if reference and reference not in seen:
-        yield from _meant(_referred(reference, root), root, seen | {reference})
-    parts = list(chain.from_iterable(schema.get(word, ()) for word in ALTERNATIVES))
-    for part in parts:
-        yield from _meant(part, root, seen)
-    if "properties" in schema or not (reference or parts):
-        yield schema
+def _meant(schemas: Iterable[Schema], root: Mapping[str, Any]) -> Iterator[Schema]:
+    """What schemas may stand for, each once: references followed, alternatives one by one."""
+    waiting, seen = list(schemas), set[int]()
+    while waiting:
+        schema = waiting.pop()
+        if id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        others = list(_stands_for(schema, root)) if isinstance(schema, Mapping) else []
+        waiting += others
+        if not others or "properties" in schema:
+            yield schema
+
+
+def _stands_for(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Schema]:
+    if reference := str(schema.get("$ref", "")):
+        yield _referred(reference, root)
+    yield from chain.from_iterable(schema.get(word, ()) for word in ALTERNATIVES)
 
 
 def _referred(reference: str, root: Mapping[str, Any]) -> Schema:
@@ -60,7 +65,7 @@ def _below(places: list[Schema], root: Mapping[str, Any]) -> list[Schema]:
         place = waiting.pop()
         if id(place) not in known:
             known[id(place)] = place
-            waiting += [meant for part in _parts(place) for meant in _meant(part, root)]
+            waiting += _meant(_parts(place), root)
     return list(known.values())
 
 

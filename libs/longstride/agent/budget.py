@@ -1,11 +1,16 @@
 """Budgets: hard limits, checked before anything more is spent."""
 
+from collections.abc import Iterator
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
 
 from longstride.agent.allowance import TOOL_BUDGETS
+from longstride.agent.number import plain
 from longstride.agent.task import Task
+from longstride.contracts.v1.action import Usage
 from longstride.contracts.v1.events import EndReason
+from longstride.contracts.v1.limits import Limits
 
 
 class Exhausted(NamedTuple):
@@ -30,16 +35,22 @@ def exhausted(task: Task, now: datetime) -> Exhausted | None:
             "answers in a row that are not an action",
         ),
         ("submissions_exhausted", task.submissions, limits.submissions, "submissions that did not pass"),
-        *((row.reason, row.of(task.tools_spent), row.most(limits), row.what) for row in TOOL_BUDGETS),
     )
+    over = ((reason, used, most, what) for reason, used, most, what in rows if most is not None and used >= most)
     return next(
         (
-            Exhausted(reason, f"{used:.10g} of {most:.10g} {what} used")
-            for reason, used, most, what in rows
-            if most is not None and used >= most
+            Exhausted(reason, f"{plain(used)} of {plain(most)} {what} used")
+            for reason, used, most, what in chain(over, _of_tools(limits, task.tools_spent))
         ),
         None,
     )
+
+
+def _of_tools(limits: Limits, spent: Usage) -> Iterator[tuple[EndReason, float, float, str]]:
+    for budget in TOOL_BUDGETS:
+        used, most = budget.of(spent), budget.most(limits)
+        if most is not None and budget.is_used_up(most - used):
+            yield budget.reason, used, most, budget.what
 
 
 def overspent(task: Task, now: datetime) -> Exhausted | None:

@@ -1,6 +1,7 @@
 """The agent definition: what every policy is told first. A task keeps the text it started with."""
 
 from longstride.agent.allowance import TOOL_BUDGETS
+from longstride.agent.number import plain
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.context import Message
 from longstride.contracts.v1.egress import Egress
@@ -35,5 +36,5 @@ def _network(egress: Egress) -> str:
 
 def _budgets(limits: Limits) -> str:
     """Known from the start, so that an agent can save; the rest it is told when it hits them."""
-    told = [f"{most:g} {budget.what}" for budget in TOOL_BUDGETS if (most := budget.most(limits)) is not None]
+    told = [f"{plain(most)} {budget.what}" for budget in TOOL_BUDGETS if (most := budget.most(limits)) is not None]
     return f"\n\nAll calls together may use {', '.join(told)}; then the task is over." if told else ""

@@ -14,6 +14,8 @@ from longstride.client.errors import ClientError
 
 WORK, SEE, STEER, LEARN, RUN = "Tasks", "Looking", "Steering", "Learning", "The stack"
 CLI = "longstride.client.cli"
+OURS = ("longstride", "services")
+"""Whose modules are missed only where there is a bug."""
 
 
 class Entry(NamedTuple):
@@ -208,6 +210,10 @@ def problem_of(error: Exception) -> Problem | None:
         return Problem(error.format_message(), getattr(error, "exit_code", 2))
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return Problem(f"{error.filename}: {error.strerror}", 1)
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] not in OURS:
+        from longstride.client.health import extra_of, install
+
+        return Problem(f"the package {error.name} is not installed: {install(extra_of(error.name))}", 1)
     if not isinstance(error, ValueError):
         return None
     from pydantic import ValidationError

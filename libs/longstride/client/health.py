@@ -94,6 +94,12 @@ def install(extra: str) -> str:
     return f"pip install 'longstride[{extra}]' (in a clone: pip install -e '.[{extra}]')"
 
 
+def extra_of(module: str) -> str:
+    """The extra that brings a module: where none is named here, the services', which brings most."""
+    named = {known.partition(".")[0]: extra for _, _, modules, _, extra in PACKAGES for known in modules}
+    return named.get(module.partition(".")[0], "services")
+
+
 def _importable(module: str) -> bool:
     """Whether it would be found; nothing is imported but its parent."""
     try:

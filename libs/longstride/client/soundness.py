@@ -23,10 +23,10 @@ def require_sound(task: SubmitTask) -> None:
     """
     from longstride.policies.naming import unnameable
     from longstride.tools.mcp.listing import SEPARATOR
-    from longstride.tools.registry import builtin_tools
+    from longstride.tools.names import BUILTIN
 
     elsewhere = [name for name in task.tools or () if SEPARATOR in name]
-    if why := objection(task, (*builtin_tools().names, *elsewhere)) or unnameable(task.policy):
+    if why := objection(task, (*BUILTIN, *elsewhere)) or unnameable(task.policy):
         raise UsageProblem(f"not a task: {why}")
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from longstride.agent.allowance import TOOL_BUDGETS, ToolBudget, after, bounded, bounded_egress, used_up
+from longstride.agent.number import plain
 from longstride.contracts.v1.limits import Allowance, Share
 from longstride.sandbox.base import Command, Execution
 
@@ -60,5 +61,5 @@ class Spending:
     def _stopped(self, execution: Execution, budget: ToolBudget) -> Execution:
         share = budget.share(self._left)
         assert isinstance(share, Share), "only a budget that there is stops a command"
-        limit = f"{OF_TASK}{budget.name}={share.most:g}"
-        return replace(execution, limit=limit, share=f"{share.left:.3g} {budget.unit}")
+        limit = f"{OF_TASK}{budget.name}={plain(share.most)}"
+        return replace(execution, limit=limit, share=f"{plain(share.left, 3)} {budget.unit}")

@@ -1,5 +1,6 @@
 """``--allow-host`` and what bounds it, as the way out of a task."""
 
+import re
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 from typing import Any
@@ -9,6 +10,7 @@ from longstride.contracts.v1.egress import EgressRule, host_name
 from longstride.sandbox.egress.addresses import closed
 
 MOST_HOSTS, MOST_PORTS, LAST_PORT = 64, 16, 65_535
+PORT = re.compile(r"[0-9]{1,5}")
 OPTION = "--allow-host"
 
 
@@ -70,8 +72,10 @@ def _never_reached(name: str) -> str | None:
 
 def _ports(text: str, listed: Sequence[str]) -> tuple[int, ...]:
     for port in listed:
-        if not (port.isascii() and port.isdigit() and 0 < int(port) <= LAST_PORT):
-            raise _problem(text, f"{port!r} is not a port: give numbers from 1 to {LAST_PORT}, e.g. example.com:80,443")
+        if not (PORT.fullmatch(port) and 0 < int(port) <= LAST_PORT):
+            raise _problem(
+                text, f"{port[:80]!r} is not a port: give numbers from 1 to {LAST_PORT}, e.g. example.com:80,443"
+            )
     if len(listed) > MOST_PORTS:
         raise _problem(text, f"{len(listed)} ports are too many: {MOST_PORTS} at the most for each host")
     return tuple(map(int, listed))

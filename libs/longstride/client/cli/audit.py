@@ -1,6 +1,5 @@
 """``longstride audit``: who did what, and whether it is still what was written."""
 
-import getpass
 import json as jsonlib
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from longstride.client import person
 from longstride.client.cli.exit_codes import FAILED
 from longstride.client.cli.options import Json, JsonLines
 from longstride.client.connect import Deployment, connect
@@ -96,7 +96,7 @@ def retain(
     """Set how long a tenant's entries are kept. Older ones are removed hourly; what remains stays verifiable."""
     number = _days(days)
     with connect(say) as deployment, deployment.reader.transaction() as uow:
-        uow.audit.retain(tenant, number, getpass.getuser())
+        uow.audit.retain(tenant, number, person.name())
     told = f"for {number} days" if number else "for ever"
     show_json({"tenant": tenant, "days": number}) if json else show(f"{tenant}  entries are kept {told}")
 
@@ -115,7 +115,7 @@ def hold(
         head = deployment.reader.find(task) if task else None
         with deployment.reader.transaction() as uow:
             owner, covered = (head.tenant, head.id) if head else (tenant, None)
-            placed = uow.audit.hold(owner, covered, reason, getpass.getuser())
+            placed = uow.audit.hold(owner, covered, reason, person.name())
     show_json(asdict(placed)) if json else show(f"{placed.id}  {_covers(placed)} is on hold")
 
 
@@ -126,7 +126,7 @@ def release(
 ) -> None:
     """End a hold."""
     with connect(say) as deployment, deployment.reader.transaction() as uow:
-        released = uow.audit.release(number, getpass.getuser())
+        released = uow.audit.release(number, person.name())
     if released is None:
         raise NotFound(f"there is no hold {number} to release; `longstride audit holds --all` lists them")
     show_json(asdict(released)) if json else show(f"{number}  {_covers(released)} is on hold no more")

@@ -1,7 +1,6 @@
 """``longstride rules``: what the tasks of a tenant and agent definition may do with tools."""
 
 import contextlib
-import getpass
 import json as jsonlib
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from longstride.client import person
 from longstride.client.cli.options import Json
 from longstride.client.connect import connect
 from longstride.client.errors import NotFound, UsageProblem
@@ -75,7 +75,7 @@ def set_rules(file: File, agent: Agent = DEFAULT_AGENT, tenant: Tenant = DEFAULT
     """
     rules = _read(file)
     with connect(say) as deployment, deployment.reader.transaction() as uow:
-        stored = uow.tool_rules.set(tenant, _agent(agent), rules, getpass.getuser())
+        stored = uow.tool_rules.set(tenant, _agent(agent), rules, person.name())
     show_json(_document(stored)) if json else show(f"{tenant}/{agent}  version {stored.version}")
 
 

@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from longstride.agent.allowance import TOOL_BUDGETS
+from longstride.agent.number import plain
 from longstride.agent.task import Task
 from longstride.client.cli.options import Json, TaskId
 from longstride.client.connect import Deployment, connect
@@ -134,7 +135,7 @@ def _tool_budgets(state: Task) -> Iterator[str]:
     for budget in TOOL_BUDGETS:
         used, most = budget.of(state.tools_spent), budget.most(state.submit.limits)
         if used or most or budget.reason != "network_exhausted":
-            yield f"{used:.3g}" + (f" of {most:.10g}" if most else "") + f" {budget.what}"
+            yield plain(used, 3) + (f" of {plain(most)}" if most else "") + f" {budget.what}"
 
 
 def running_s(state: Task) -> float:

@@ -75,7 +75,7 @@ class Submission:
         }
 
     def _built(self, task: "TerminalTask", artifacts: "ArtifactStore | None") -> dict[str, Any]:
-        """The workspace that a folder's RUN steps make."""
+        """The workspace that a folder's many files or RUN steps make."""
         if task.build is None:
             return {}
         from longstride.client.failures import translated
@@ -84,7 +84,8 @@ class Submission:
 
         if artifacts is None:
             raise UsageProblem(
-                f"{task.folder} has RUN steps, and what they make needs an artifact store: set LONGSTRIDE_S3_…"
+                f"{task.folder} {task.build.why}: its workspace needs an artifact store: set LONGSTRIDE_S3_ENDPOINT,"
+                " _ACCESS_KEY, _SECRET_KEY and _BUCKET"
             )
         with rehearsals() as backend, translated():
             built = task.built(backend, artifacts, self.session)

@@ -60,6 +60,13 @@ class Build:
     directories: tuple[str, ...]
     """That are there from the start; relative to the workspace."""
 
+    @property
+    def why(self) -> str:
+        """What makes a workspace of its own needed."""
+        if any(stage.step for stage in self.stages):
+            return "has RUN steps"
+        return f"starts with {sum(len(stage.files) for stage in self.stages)} files, too many for a message"
+
 
 @dataclass(frozen=True, slots=True)
 class Built:
@@ -100,7 +107,7 @@ def carried_out(
                 raise UsageProblem(_why(build, execution, mark))
             return Built(workspace.commit(session), tuple(_lost(execution, mark, workspace.left_out)))
     except WorkspaceUnusable as error:
-        raise UsageProblem(f"what the RUN steps leave cannot be kept: {error}") from error
+        raise UsageProblem(f"the workspace cannot be kept: {error}") from error
     finally:
         workspaces.close()
 
@@ -140,7 +147,7 @@ def _why(build: Build, execution: Execution, mark: str) -> str:
     said = printable(execution.stdout).strip() + "\n" + re.sub(rf"\n?{mark}.*\n", "\n", errors).strip()
     step = build.stages[int(marks[-1][0])].step if marks else None
     how = f"stopped by {execution.limit}" if execution.limit else marks[-1][1] if marks else "it could not be begun"
-    told = f"{step.where if step else 'the RUN steps'}: this step failed here ({how})"
+    told = f"{step.where if step else 'laying the files'}: this step failed here ({how})"
     told += f": {OUTSIDE}" if READ_ONLY in said else ""
     return f"{told}\n    {said.strip()[-SHOWN:].replace(chr(10), chr(10) + '    ')}".rstrip()
 

@@ -1,9 +1,12 @@
 """A line of shell as the commands that it joins with ``&&`` and ``;``, as far as they can be told apart."""
 
+import re
 from collections.abc import Iterator
 
 COMPOUND = frozenset(("!", "(", "{", "case", "for", "function", "if", "select", "time", "until", "while"))
 """What a command begins with that goes on beyond the next separator."""
+QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.""", re.DOTALL)
+OPERATORS = re.compile(r"[|&<>]")
 
 
 def split(text: str) -> list[tuple[str, str]]:
@@ -17,12 +20,12 @@ def split(text: str) -> list[tuple[str, str]]:
 
 def joined(parts: list[tuple[str, str]]) -> str:
     """The line again."""
-    return (
-        " ".join(f"{command} {separator}".strip() for command, separator in parts)
-        .removesuffix(";")
-        .removesuffix("&&")
-        .strip()
-    )
+    return " ".join(f"{command} {separator}".strip() for command, separator in parts)
+
+
+def is_simple(command: str) -> bool:
+    """Whether it is one command, whose words are all its own: no pipe, no ``||``, no redirection."""
+    return OPERATORS.search(QUOTED.sub("", command)) is None
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:

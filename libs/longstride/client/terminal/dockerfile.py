@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-VARIABLE = re.compile(r"\\\$|\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
+from longstride.client.terminal import here_document
 
-HERE = re.compile(r"(?<!<)<<(?P<tabs>-?)(?P<quote>[\"']?)(?P<word>[A-Za-z_]\w*)(?P=quote)")
+VARIABLE = re.compile(r"\\\$|\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
 
 
 class DockerfileProblem(ValueError):
@@ -98,10 +98,10 @@ def _here_documents(start: int, instruction: str, lines: Iterator[tuple[int, str
         DockerfileProblem: one does not end.
     """
     taken = ""
-    for found in HERE.finditer(instruction) if instruction[:4].upper() == "RUN " else ():
+    for found in here_document.START.finditer(instruction) if instruction[:4].upper() == "RUN " else ():
         for _, raw in lines:
             taken += f"\n{raw}"
-            if (raw.lstrip("\t") if found["tabs"] else raw) == found["word"]:
+            if here_document.is_end(found, raw):
                 break
         else:
             raise DockerfileProblem(f"line {start}: {instruction}: its here-document does not end with {found['word']}")
@@ -113,6 +113,6 @@ def _instruction(line: int, text: str) -> Instruction:
     if not keyword.isalpha():
         raise DockerfileProblem(f"line {line}: {text!r} is not an instruction of a Dockerfile")
     found = Instruction(line, keyword.upper(), value.strip())
-    if found.keyword in ("COPY", "ADD") and HERE.search(value):
+    if found.keyword in ("COPY", "ADD") and here_document.START.search(value):
         raise DockerfileProblem(f"line {line}: {found}: here-documents are not copied: put the text into a file")
     return found

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from longstride.client.input_files import LocalFile
-from longstride.client.terminal import programs
+from longstride.client.terminal import here_document, programs
 from longstride.client.terminal.build import Build, Stage, Step
 from longstride.client.terminal.build_context import BuildContext, ContextProblem
-from longstride.client.terminal.command_list import joined, split
+from longstride.client.terminal.command_list import is_simple, joined, split
 from longstride.client.terminal.dockerfile import DockerfileProblem, Instruction, expanded, instructions
 from longstride.client.terminal.network import NEEDS
 from longstride.client.terminal.places import PlaceRefused, Places
@@ -41,11 +41,11 @@ QUIET = re.compile(
     r"|rm -rf? (?:/var/lib/apt/lists/\*|/var/cache/\S+|/root/\.cache\S*)|true|:|locale-gen.*|chown .*"
 )
 """Housekeeping of an image, and owners: all files are the sandbox's one user's."""
+DONE = ":"
+"""What stands for a command of which nothing is left to do: others may be joined to it."""
 OPTIONS = re.compile(r"set [-+].*")
 """Of the shell, for what follows."""
-USERS = re.compile(
-    r"(?:^|[;&|(]\s*)\s*(?:useradd|adduser|groupadd|addgroup|usermod|passwd|chpasswd|su|sudo|gosu)\b", re.MULTILINE
-)
+USERS = re.compile(r"(?:^|[;&|(]\s*)\s*(?:useradd|adduser|groupadd|addgroup|usermod|passwd|chpasswd|su|sudo|gosu)\b")
 OWN_INDEX = re.compile(r"(?=.*--no-index)(?=.*(?:--target|-t |--prefix|--root|\./)).*")
 """Of pip: it needs no network, and does not write where the sandbox cannot."""
 INSTALL = re.compile(r"(?:apt-get|apt|apk|dnf|yum) (?:-\S+ )*(?:install|add) (?P<packages>.*)")
@@ -260,16 +260,18 @@ class Recipe:
             self._refuse(instruction, f"{problem} is not given: use files of the environment's folder")
             return
         parts = split(value)
-        left = [(command, then) for command, then in parts if not self._is_done(instruction, command)]
-        work = [command for command, _ in left if not OPTIONS.fullmatch(command)]
-        if not self.stages and all(CHMOD.fullmatch(command) or MKDIR.fullmatch(command) for command in work):
+        left = [(DONE if self._is_done(instruction, command) else command, then) for command, then in parts]
+        work = [command for command, _ in left if command != DONE and not OPTIONS.fullmatch(command)]
+        if not self.stages and all(_only_marks(command) for command in work):
             for command in work:
                 self._simple(instruction, command)
         elif work:
-            self._compute(instruction, joined(left) if len(left) < len(parts) else value)
+            self._compute(instruction, joined(left) if left != parts else value)
 
     def _is_done(self, instruction: Instruction, command: str) -> bool:
         """Whether nothing of a command is left to do; what the host lacks is a problem."""
+        if not is_simple(command):
+            return False
         if found := INSTALL.fullmatch(command):
             self._need(instruction, found["packages"], programs.missing, "install it on the executor's host")
         elif (found := PIP.fullmatch(command)) and not OWN_INDEX.fullmatch(command):
@@ -290,19 +292,20 @@ class Recipe:
                 self._mkdir(instruction, path)
 
     def _compute(self, instruction: Instruction, script: str) -> None:
-        if script.startswith("<<"):
-            script = script.partition("\n")[2].rpartition("\n")[0]  # the here-document is all there is
+        script = here_document.alone(script)
+        commands = [line for line, is_command in here_document.lines(script) if is_command]
         if script.startswith("#!"):
             self._refuse(instruction, "a here-document is read by the shell here: RUN python3 - <<EOF, for one")
-        elif any(NEEDS.search(line) for line in script.splitlines()):
+        elif any(NEEDS.search(line) for line in commands):
             self._refuse(instruction, NO_NETWORK)
-        elif USERS.search(script):
+        elif any(USERS.search(line) for line in commands):
             self._refuse(instruction, ONE_USER)
         else:
             self._plan(instruction, script)
 
     def _plan(self, instruction: Instruction, script: str) -> None:
-        script = MAKES.sub(self._makes, script)
+        parts = here_document.lines(script)
+        script = "\n".join(MAKES.sub(self._makes, line) if is_command else line for line, is_command in parts)
         where = f"{self.name} line {instruction.line}: {instruction}"
         scope = {**self._arguments, **self.variables}
         variables = {name: value for name, value in scope.items() if name.isidentifier()}
@@ -337,6 +340,11 @@ class Recipe:
             self._empty.append(
                 f"{self.name} line {instruction.line}: {instruction}: {path} is there once a file is in it"
             )
+
+
+def _only_marks(command: str) -> bool:
+    """Whether a file's mode or an empty directory is all that a command makes."""
+    return is_simple(command) and bool(CHMOD.fullmatch(command) or MKDIR.fullmatch(command))
 
 
 def _without_flags(instruction: Instruction) -> tuple[str, str | None]:

@@ -46,10 +46,10 @@ class TerminalTask:
     notes: tuple[str, ...] = ()
     """What is otherwise than in a container, and may not matter."""
     build: Build | None = None
-    """What makes the agent's workspace, where RUN steps compute something."""
+    """What makes the agent's workspace, where RUN steps compute something or files are many."""
 
     def built(self, backend: SandboxBackend, artifacts: ContentStore, session: str) -> Built | None:
-        """Carry out its RUN steps; ``None``: it has none that compute something.
+        """Lay its files and carry out its RUN steps; ``None``: they are few, and no step computes something.
 
         Raises:
             UsageProblem: one fails.
