@@ -15,6 +15,7 @@ from longstride.sandbox.workspace import Workspaces
 from longstride.storage.memory import MemoryArtifacts
 from longstride.tools.executor import Executor
 from longstride.tools.household import Bounds, Households
+from longstride.tools.lookout import OVERLAP, STRIDE, Lookout
 from longstride.tools.output_ring import OutputRing
 from longstride.tools.registry import builtin_tools
 from longstride.tools.tool import Bench
@@ -332,7 +333,7 @@ def test_when_one_cannot_be_paused_the_others_go_on(world: World, monkeypatch: p
     process = household.get("r")
     assert process is not None
     process.send(99, b"hello\n", end=False, cancelled=threading.Event())
-    process.wait(5, threading.Event(), lambda new: b"heard hello" in new)
+    process.wait(99, 5, threading.Event(), lambda new, start, end: b"heard hello" in new[start:end])
     assert b"heard hello" in process.peek().output
 
 
@@ -341,6 +342,79 @@ def test_an_executor_that_keeps_none_says_so(world: World) -> None:
     status, text = LivingTask(executor, LIMITS).call("process_start", name="a", command="deaf")
     assert status == "failed"
     assert text.startswith("no process is kept running between calls by this executor")
+
+
+EXPLOSIVE = "(?:(?:a|aa){1,50}){1,20}$b"
+"""Half a minute for a mebibyte of ``a``, measured with RE2."""
+
+
+def test_a_pattern_that_is_too_large_is_refused(world: World) -> None:
+    world.task.call("process_start", name="a", command="deaf")
+    status, text = world.task.call("process_poll", name="a", pattern=EXPLOSIVE)
+    assert status == "failed"
+    assert text.startswith("pattern is too large to be searched for while a program writes (")
+
+
+def test_who_searches_holds_nobody_up(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="r", command="echo")
+    process = world.households.of("task").get("r")
+    assert process is not None
+    searching, over = threading.Event(), threading.Event()
+
+    def slow(_output: bytes, _start: int, _end: int) -> bool:
+        searching.set()
+        return over.wait(10)
+
+    waiting = threading.Thread(target=process.wait, args=(9, 10, threading.Event(), slow))
+    process.heard("stdout", b"a")
+    waiting.start()
+    assert searching.wait(5)
+    process.heard("stdout", b"b")
+    process.kill(None)
+    assert not process.running
+    over.set()
+    waiting.join()
+
+
+def test_a_lookout_sees_each_byte_once_and_what_crosses_two_pieces() -> None:
+    ring, looks = OutputRing(1 << 20), []
+
+    def found(output: bytes, start: int, end: int) -> bool:
+        looks.append((start, end))
+        return b"needle" in output[start:end]
+
+    lookout = Lookout(ring, 2, found, 5, threading.Event())
+    assert not lookout.look()
+    ring.write(b"xx" + bytes(STRIDE - 3) + b"need")
+    assert not lookout.look()
+    assert not lookout.look()
+    ring.write(b"le")
+    assert lookout.look()
+    assert looks == [(0, STRIDE), (STRIDE - OVERLAP, STRIDE + 1), (STRIDE + 1 - OVERLAP, STRIDE + 3)]
+
+
+def test_a_lookout_that_is_stopped_begins_no_further_piece() -> None:
+    ring, stopped, looks = OutputRing(1 << 20), threading.Event(), []
+
+    def found(_output: bytes, start: int, _end: int) -> bool:
+        looks.append(start)
+        stopped.set()
+        return False
+
+    ring.write(bytes(5 * STRIDE))
+    assert not Lookout(ring, 0, found, None, stopped).look()
+    assert looks == [0]
+
+
+def test_a_poll_that_is_made_again_finds_what_it_found(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="r", command="echo")
+    task.call("process_send", name="r", text="one", wait_s=0)
+    for again in (False, True):
+        _, text = task.call("process_poll", again=again, name="r", wait_s=5, pattern="^heard one")
+        assert text.startswith("heard one\n[r runs for")
+        assert "not found" not in text
 
 
 def test_a_pattern_that_is_none(world: World) -> None:

@@ -22,6 +22,7 @@ from longstride.sandbox.base import (
     spec_of,
 )
 from longstride.sandbox.errors import ProgramEnded, SandboxError, SandboxFailed
+from longstride.tools.lookout import Found, Lookout, anything
 from longstride.tools.output_ring import OutputRing
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class LiveProcess:
         self._starting = cancelled
         self._ring = OutputRing(command.limits.output_bytes)
         self._changed = threading.Condition()
+        self._changes = 0
         self._cancelled = threading.Event()
         self._sandbox: Sandbox | None = None
         self._opened = False
@@ -150,6 +152,7 @@ class LiveProcess:
     def _note(self, change: Callable[[], object]) -> None:
         with self._changed:
             change()
+            self._changes += 1
             self._changed.notify_all()
 
     def _feed(self, stdin: Input) -> None:
@@ -165,11 +168,15 @@ class LiveProcess:
 
     # The task's side
 
-    def wait(
-        self, seconds: float, cancelled: Cancellation, found: Callable[[bytes], bool] = lambda new: bool(new)
-    ) -> None:
-        """Until what is new satisfies ``found``, the program ends, the time is over, or the call is stopped."""
-        self._until(lambda: found(self._ring.since(self._next)[0]), seconds, cancelled)
+    def wait(self, step: int, seconds: float, cancelled: Cancellation, found: Found = anything) -> bool:
+        """Until what is new satisfies ``found``, the program ends, the time is over, or the call is stopped.
+
+        Returns:
+            Whether ``found`` was satisfied.
+        """
+        lookout = Lookout(self._ring, self._new_from(step), found, seconds, cancelled)
+        self._until(lookout.look, seconds, cancelled)
+        return lookout.found
 
     def settle(self, cancelled: Cancellation) -> None:
         """Until it has written nothing for a moment: an answer seldom comes at once."""
@@ -185,12 +192,14 @@ class LiveProcess:
 
     def poll(self, step: int) -> Heard:
         """What is new to the agent."""
-        if step != self._read_in:
-            self._read_from, self._read_in = self._next, step
+        self._read_from, self._read_in = self._new_from(step), step
         with self._changed:
             self._next = self._ring.end
         output, dropped = self._ring.since(self._read_from)
         return Heard(output, dropped)
+
+    def _new_from(self, step: int) -> int:
+        return self._read_from if step == self._read_in else self._next
 
     def send(self, step: int, data: bytes, *, end: bool, cancelled: Cancellation) -> bool:
         """Pass it on; ``False``: the program has not read all of it yet.
@@ -279,9 +288,14 @@ class LiveProcess:
 
     def _until(self, condition: Callable[[], bool], seconds: float | None, cancelled: Cancellation) -> None:
         deadline = None if seconds is None else time.monotonic() + seconds
-        with self._changed:
-            while self.running and not condition() and not cancelled.is_set():
-                left = GLANCE_S if deadline is None else min(GLANCE_S, deadline - time.monotonic())
-                if left <= 0:
-                    return
-                self._changed.wait(left)
+        while self.running and not cancelled.is_set():
+            # The condition may take long, and who tells of a change never waits for it.
+            seen = self._changes
+            if condition():
+                return
+            left = GLANCE_S if deadline is None else min(GLANCE_S, deadline - time.monotonic())
+            if left <= 0:
+                return
+            with self._changed:
+                if self._changes == seen:
+                    self._changed.wait(left)
