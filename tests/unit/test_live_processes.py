@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from longstride.contracts.artifact import ArtifactRef
+from longstride.contracts.v1.egress import Egress, EgressRule
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Command
 from longstride.sandbox.errors import ExecutionCancelled, NetworkGone, SandboxFailed
 from longstride.sandbox.memory import AskedToEnd, MemoryCell, MemorySandbox, Process
 from longstride.sandbox.workspace import Workspaces
+from longstride.storage.errors import StorageUnavailable
 from longstride.storage.memory import MemoryArtifacts
 from longstride.tools.executor import Executor
 from longstride.tools.household import Bounds, Households
@@ -75,6 +78,9 @@ def program(process: Process) -> int:
             (process.workspace / "fill").write_bytes(bytes(2 << 20))
         case "fail":
             return 9
+        case "ask_and_wait":
+            process.connect("api.example.com", int(rest))
+            process.work(60)
         case "broken":
             raise SandboxFailed("the host is out of order")
         case "hang":
@@ -415,6 +421,65 @@ def test_a_poll_that_is_made_again_finds_what_it_found(world: World) -> None:
         _, text = task.call("process_poll", again=again, name="r", wait_s=5, pattern="^heard one")
         assert text.startswith("heard one\n[r runs for")
         assert "not found" not in text
+
+
+def ports(task: LivingTask) -> list[int]:
+    """Of the connections that the last step tells."""
+    assert task.last is not None
+    return [connection.port for connection in task.last.traffic.connections] if task.last.traffic else []
+
+
+def test_connections_of_a_process_are_told_by_the_next_step_whatever_it_is(world: World) -> None:
+    task = world.task
+    task.egress = Egress(rules=(EgressRule(host="api.example.com"),))
+    task.call("process_start", name="web", command="ask_and_wait 1")
+    process = world.households.of("task").get("web")
+    assert process is not None
+    process.kill("it was lost: the host said so")
+    task.call("shell", command="get")
+    assert ports(task) == [1]
+    task.call("process_poll", name="web")
+    assert ports(task) == []
+
+
+def test_a_process_whose_name_is_taken_by_another_is_accounted(world: World) -> None:
+    task = world.task
+    task.egress = Egress(rules=(EgressRule(host="api.example.com"),))
+    task.call("process_start", name="a", command="ask_and_wait 1")
+    process = world.households.of("task").get("a")
+    assert process is not None
+    process.kill(None)
+    task.call("process_start", name="a", command="ask_and_wait 2")
+    assert ports(task) == [1]
+
+
+def test_a_step_that_is_made_again_tells_the_same_connections(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = world.task
+    task.egress = Egress(rules=(EgressRule(host="api.example.com"),))
+    task.call("process_start", name="a", command="ask_and_wait 1")
+    process = world.households.of("task").get("a")
+    assert process is not None
+    process.kill(None)
+
+    def full(*_: object, **__: object) -> ArtifactRef:
+        raise StorageUnavailable("the store is away")
+
+    with monkeypatch.context() as away:
+        away.setattr(MemoryArtifacts, "put", full)
+        with pytest.raises(StorageUnavailable):
+            task.call("shell", command="write b c")
+    task.call("shell", again=True, command="write b c")
+    assert ports(task) == [1]
+    task.call("process_poll", name="a")
+    assert ports(task) == []
+
+
+def test_what_the_tasks_end_ends_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    task = world.task
+    task.egress = Egress(rules=(EgressRule(host="api.example.com"),))
+    task.call("process_start", name="a", command="ask_and_wait 1")
+    world.households.end("task")
+    assert "task task: its end ended processes that made 1 connections (1 of them refused; " in caplog.text
 
 
 def test_a_pattern_that_is_none(world: World) -> None:

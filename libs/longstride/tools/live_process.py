@@ -84,7 +84,7 @@ class LiveProcess:
         self._told_in: int | None = None
         self._read_from, self._read_in = 0, step
         self._next = 0
-        self._accounted = False
+        self._accounted_in: int | None = None
         self._thread = threading.Thread(target=self._live, name=f"process {name}", daemon=True)
 
     @property
@@ -240,12 +240,26 @@ class LiveProcess:
         if self._thread.is_alive():
             logger.error("process %s did not end within %g s", self.name, END_S)
 
-    def account(self) -> tuple[Usage, tuple[Connection, ...]]:
-        """What it used: told once, when it has ended. Its life is not the time of a call."""
-        if self.execution is None or self._accounted:
+    def account(self, step: int) -> tuple[Usage, tuple[Connection, ...]]:
+        """What it used, once it has ended: the first step that asks is told, and is told again when it is made again."""
+        if self.execution is None:
             return Usage(), ()
-        self._accounted = True
-        ended = self.execution
+        if self._accounted_in is None:
+            self._accounted_in = step
+        return self._used(self.execution) if step == self._accounted_in else (Usage(), ())
+
+    def accounted_before(self, step: int) -> bool:
+        """Whether nothing of it is left to be told from this step on."""
+        if self._accounted_in is None:
+            return not self.running and self.execution is None
+        return self._accounted_in < step
+
+    def unaccounted(self) -> tuple[Usage, tuple[Connection, ...]]:
+        """What it used that no step was told."""
+        return self._used(self.execution) if self.execution and self._accounted_in is None else (Usage(), ())
+
+    def _used(self, ended: Execution) -> tuple[Usage, tuple[Connection, ...]]:
+        """Its life is not the time of a call."""
         used = ended.usage.model_copy(
             update={
                 "wall_ms": 0.0,

@@ -11,7 +11,6 @@ from longstride.tools.process_start import Name
 from longstride.tools.task_processes import KEPT_NOWHERE
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
 
-
 MOST_MEMORY = 1 << 20
 """Bytes for a pattern."""
 MOST_INSTRUCTIONS = 1000
@@ -61,7 +60,7 @@ class ProcessPoll(Tool[ProcessPollArguments]):
         seen = process.wait(step, wait_s, bench.cancelled, found)
         heard = process.poll(step)
         missing = process.running and arguments.pattern and not arguments.until_end and not seen
-        return report(bench, process, heard, note=f"; pattern not found in {wait_s:g} s" if missing else "")
+        return report(process, heard, note=f"; pattern not found in {wait_s:g} s" if missing else "")
 
 
 def _expecting(arguments: ProcessPollArguments) -> Found:

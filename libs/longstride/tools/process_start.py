@@ -72,4 +72,4 @@ class ProcessStart(Tool[ProcessStartArguments]):
             return refused(str(error))
         process.wait(bench.processes.step, FIRST_S, bench.cancelled, nothing)
         note = "" if bench.backend.capabilities().shares_network else OWN_LOOPBACK
-        return report(bench, process, process.peek(), note=note if process.running else "")
+        return report(process, process.peek(), note=note if process.running else "")
