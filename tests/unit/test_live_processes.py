@@ -1,6 +1,9 @@
 """Processes that live between the calls of a task, above the in-memory sandbox."""
 
+import gc
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +20,8 @@ from longstride.sandbox.workspace import Workspaces
 from longstride.storage.errors import StorageUnavailable
 from longstride.storage.memory import MemoryArtifacts
 from longstride.tools.executor import Executor
-from longstride.tools.household import Bounds, Households
+from longstride.tools.household import LINGER_S, MOST_ENDED, Bounds, Households
+from longstride.tools.live_process import LiveProcess
 from longstride.tools.lookout import OVERLAP, STRIDE, Lookout
 from longstride.tools.output_ring import OutputRing
 from longstride.tools.registry import builtin_tools
@@ -480,6 +484,76 @@ def test_what_the_tasks_end_ends_is_logged(world: World, caplog: pytest.LogCaptu
     task.call("process_start", name="a", command="ask_and_wait 1")
     world.households.end("task")
     assert "task task: its end ended processes that made 1 connections (1 of them refused; " in caplog.text
+
+
+def test_ended_ones_are_forgotten_once_they_are_accounted(world: World) -> None:
+    for n in range(MOST_ENDED + 3):
+        world.task.call("process_start", name=f"p{n}", command="fail")
+    world.task.call("shell", command="get")
+    assert world.households.of("task").names == [f"p{n}" for n in range(3, MOST_ENDED + 3)]
+
+
+def test_an_ended_one_holds_no_sandbox(world: World) -> None:
+    world.task.call("process_start", name="a", command="deaf")
+    process = world.households.of("task").get("a")
+    assert process is not None
+    cell = weakref.ref(process.sandbox)
+    process.kill(None)
+    gc.collect()
+    assert cell() is None
+
+
+def test_a_paused_task_holds_no_directory_for_processes_that_ended(world: World) -> None:
+    task, household = world.task, world.households
+    task.call("process_start", name="w", command="later made")
+    process = household.of("task").get("w")
+    assert process is not None
+    process.send(2, b"go\n", end=False, cancelled=threading.Event())
+    eventually(lambda: not process.running)
+    assert process.ended_at is not None
+    assert not household.of("task").let_go(process.ended_at + LINGER_S - 1), (
+        "the next call may still commit what it wrote"
+    )
+    process.ended_at -= LINGER_S + 1
+    household.let_go("task")
+    assert world.workspaces._pinned == {}
+    assert world.workspaces._live == {}
+    assert world.task.call("read_file", path="later")[0] == "failed"
+    assert "was not kept, because the next one came too late]" in world.task.call("process_poll", name="w")[1]
+
+
+def test_a_directory_that_somebody_lives_in_is_not_given_up(world: World) -> None:
+    world.task.call("process_start", name="web", command="serve")
+    assert not world.households.of("task").let_go(time.monotonic() + 9 * LINGER_S)
+    world.households.let_go("task")
+    assert world.task.call("process_poll", name="web")[1].startswith("ready\n[web runs")
+
+
+def test_one_that_has_not_begun_can_be_ended(world: World) -> None:
+    command = Command(("sh", "-c", "hang"), world.backend.volumes.create(LIMITS), LIMITS)
+    process = LiveProcess("a", command, 1, threading.Event())
+    process.kill("it was lost: the task has ended")
+    assert not process.running
+    process.start(world.backend)
+    eventually(lambda: process.execution is not None)
+
+
+def test_what_it_used_is_known_although_its_sandbox_cannot_be_cleared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stuck(_: MemoryCell) -> None:
+        raise SandboxFailed("the host is out of order")
+
+    monkeypatch.setattr(MemoryCell, "destroy", stuck)
+    task = world.task
+    task.egress = Egress(rules=(EgressRule(host="api.example.com"),))
+    task.call("process_start", name="a", command="ask_and_wait 1")
+    process = world.households.of("task").get("a")
+    assert process is not None
+    process.kill(None)
+    monkeypatch.undo()
+    assert "its sandbox broke: the host is out of order" in task.call("process_poll", name="a")[1]
+    assert ports(task) == [1]
 
 
 def test_a_pattern_that_is_none(world: World) -> None:

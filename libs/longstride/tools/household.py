@@ -7,6 +7,7 @@ do from then on is no part of the task.
 
 import logging
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,12 @@ from longstride.sandbox.workspace import Workspace, Workspaces
 from longstride.tools.live_process import LiveProcess
 
 logger = logging.getLogger(__name__)
+
+MOST_ENDED = 16
+"""Of a household: older ones cannot be asked any more, once all that they used is told."""
+LINGER_S = 300.0
+"""For the task's next call to commit what a process wrote before its end."""
+LET_GO = "; what it wrote after the last step before its end was not kept, because the next one came too late"
 
 
 class Crowded(ValueError):
@@ -82,7 +89,7 @@ class Household:
                 self._replaced.append(before)
             self._processes[process.name] = process
             self._volume = workspace.volume
-        self._workspaces.pin(workspace.volume, self.lose)
+            self._workspaces.pin(workspace.volume, self.lose)
         process.start(backend)
 
     def settle_in(self, workspace: Workspace) -> None:
@@ -94,6 +101,9 @@ class Household:
         """What those used that have ended and were not accounted in an earlier step; a step that is made again is told again."""
         with self._guard:
             self._replaced = [process for process in self._replaced if not process.accounted_before(step)]
+            told = [name for name, process in self._processes.items() if process.accounted_before(step)]
+            for name in told[:-MOST_ENDED]:
+                del self._processes[name]
             known = [*self._replaced, *self._processes.values()]
         return _summed(process.account(step) for process in known)
 
@@ -124,6 +134,22 @@ class Household:
         if self._volume and not self.running:
             self._workspaces.unpin(self._volume)
             self._volume = None
+
+    def let_go(self, now: float) -> bool:
+        """Unpin the directory where nothing has run in it for a while, and no commit came; whether it was pinned until now."""
+        with self._guard:
+            known = list(self._processes.values())
+            if self._volume is None or any(now - (process.ended_at or now) < LINGER_S for process in known):
+                return False
+            self._workspaces.unpin(self._volume)
+            self._volume = None
+        return True
+
+    def note(self, remark: str) -> None:
+        """Of all that have ended by now."""
+        with self._guard:
+            for process in self._processes.values():
+                process.remark = process.remark or remark
 
     def lose(self, why: str) -> None:
         """End all that run; each says so when it is asked for."""
@@ -183,6 +209,16 @@ class Households:
             household.lose("the task has ended")
             self.workspaces.forget(task_id)
             _log_unaccounted(task_id, *household.unaccounted())
+
+    def let_go(self, task_id: str) -> None:
+        """Drop the directory of a task that has paused, where nothing has run for a while.
+
+        What was written after its last commit is lost with it; the agent is told where it asks for a process.
+        """
+        with self._guard:
+            household = self._households.get(task_id)
+        if household and household.let_go(time.monotonic()) and self.workspaces.forget(task_id):
+            household.note(LET_GO)
 
     def close(self) -> None:
         """The executor ends."""

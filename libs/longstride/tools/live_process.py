@@ -69,9 +69,13 @@ class LiveProcess:
         self.step = step
         self.execution: Execution | None = None
         """How it ended."""
+        self.ended_at: float | None = None
+        """``time.monotonic()`` of its end."""
+        self.remark = ""
+        """What else an agent should know of its end."""
         self.failure: str | None = None
         """Why it is gone, where it did not end by itself: a sentence for the agent."""
-        self._command = command
+        self._command: Command | None = command
         self._starting = cancelled
         self._ring = OutputRing(command.limits.output_bytes)
         self._changed = threading.Condition()
@@ -109,7 +113,10 @@ class LiveProcess:
         """
         self._began = time.monotonic()
         self._backend = backend
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._end(None, f"it could not be started: {error}")
         self._until(lambda: self._opened, None, self._starting)
 
     # The sandbox's side
@@ -125,6 +132,8 @@ class LiveProcess:
 
     def _live(self) -> None:
         command = self._command
+        execution: Execution | None = None
+        assert command is not None, "it lives once"
         try:
             sandbox = self._backend.create(spec_of(command))
             try:
@@ -135,9 +144,9 @@ class LiveProcess:
             finally:
                 sandbox.destroy()
         except SandboxError as error:
-            self._end(None, f"its sandbox broke: {error}")
+            self._end(execution, f"its sandbox broke: {error}")
         except BaseException as error:
-            self._end(None, f"it could not be kept running: {error}")
+            self._end(execution, f"it could not be kept running: {error}")
             raise
         else:
             self._end(execution, None)
@@ -145,6 +154,8 @@ class LiveProcess:
     def _end(self, execution: Execution | None, failure: str | None) -> None:
         def end() -> None:
             self.execution, self.failure = execution, self.failure or failure
+            self.ended_at = time.monotonic()
+            self._command = self._sandbox = None
 
         self._note(end)
         self._input.put(None)
@@ -223,9 +234,9 @@ class LiveProcess:
         """Hang up, ask it to end, and kill it when it does not."""
         self._input.put(None)
         self._until(lambda: False, min(HUNG_UP_S, grace_s), cancelled)
-        if self.running and self._sandbox:
+        if sandbox := self.sandbox:
             try:
-                self._sandbox.terminate()
+                sandbox.terminate()
                 self._until(lambda: False, grace_s, cancelled)
             except SandboxFailed as error:
                 logger.info("%s is killed without being asked: %s", self.name, error)
@@ -236,6 +247,8 @@ class LiveProcess:
         if self.running and why:
             self.failure = why
         self._cancelled.set()
+        if self._thread.ident is None:
+            return
         self._thread.join(END_S)
         if self._thread.is_alive():
             logger.error("process %s did not end within %g s", self.name, END_S)
@@ -289,14 +302,14 @@ class LiveProcess:
 
     def resume(self) -> None:
         """Go on."""
-        if self._sandbox:
+        if sandbox := self._sandbox:
             with suppress(SandboxFailed):
-                self._sandbox.resume()
+                sandbox.resume()
 
     def _ends(self) -> bool:
         """Whether its program has ended by now, and only its thread does not say so yet."""
-        alive = self._sandbox is not None and self._sandbox.alive
-        if not alive:
+        sandbox = self._sandbox
+        if sandbox is None or not sandbox.alive:
             self._until(lambda: False, END_S, NEVER)
         return not self.running
 

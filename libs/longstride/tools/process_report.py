@@ -13,7 +13,7 @@ def report(process: LiveProcess, heard: Heard, *, note: str = "") -> ToolResult:
     lines = [f"[{heard.dropped} bytes before this were dropped]\n" if heard.dropped else "", printable(heard.output)]
     text = "".join(lines)
     seam = "" if not text or text.endswith("\n") else "\n"
-    result = ToolResult(_status(process), f"{text}{seam}[{process.name} {how(process)}{note}]".encode())
+    result = ToolResult(_status(process), f"{text}{seam}[{process.name} {how(process)}{process.remark}{note}]".encode())
     ended = process.execution
     return replace(result, exit_code=ended.exit_code, limit=ended.limit) if ended else result
 
