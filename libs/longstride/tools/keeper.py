@@ -44,15 +44,15 @@ class Door:
         self.name = f"{service}-{started(service)}"
 
     @contextmanager
-    def locked(self, *, wait: bool) -> Iterator[bool]:
-        """Hold the lock; ``False``: somebody else does, and nobody waited."""
-        with self._held("lock", wait) as held:
+    def locked(self) -> Iterator[bool]:
+        """Hold the lock; ``False``: somebody else does."""
+        with self._held("lock") as held:
             yield held
 
     @contextmanager
     def owned(self) -> Iterator[bool]:
         """Be the keeper; ``False``: there is one. Whoever starts one may die meanwhile, and the next starts another."""
-        with self._held("owner", wait=False) as held:
+        with self._held("owner") as held:
             yield held
 
     @contextmanager
@@ -82,11 +82,11 @@ class Door:
                 path.unlink(missing_ok=True)
 
     @contextmanager
-    def _held(self, what: str, wait: bool) -> Iterator[bool]:
+    def _held(self, what: str) -> Iterator[bool]:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / f"{self.name}.{what}").open("ab") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
                 return
@@ -196,7 +196,7 @@ class Keeper:
 
     def _closed(self, listener: socket.socket) -> bool:
         """Unless somebody is coming: whoever starts a keeper holds the lock. Who connected already comes again."""
-        with self._door.locked(wait=False) as alone:
+        with self._door.locked() as alone:
             if alone:
                 self._door.remove()
                 listener.close()
