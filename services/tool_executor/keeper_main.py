@@ -8,10 +8,12 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from longstride.agent.redaction import redact
+from longstride.messaging.part import Part
 from longstride.observability import names
 from longstride.observability.context import Value, bind
 from longstride.observability.names import Attribute
@@ -92,7 +94,8 @@ def _keep(door: Door, service: int) -> int:
         return refuse(str(error))
     if workshop.households is None:
         return refuse("LONGSTRIDE_TOOL_EXECUTOR_PROCESSES=0: no process is kept")
-    keeper = Keeper(door, carrying_out(host, workshop), workshop.households)
+    failed = partial(_failed, workshop.parts)
+    keeper = Keeper(door, carrying_out(host, workshop), workshop.households, failed=failed)
     signal.signal(signal.SIGTERM, lambda *_: keeper.stop())
     for part in workshop.parts:
         part.start()
@@ -101,7 +104,14 @@ def _keep(door: Door, service: int) -> int:
         part.stop(5.0)
     workshop.close()
     host.telemetry.shutdown()
-    return 0
+    return 1 if failed() else 0
+
+
+def _failed(parts: Sequence[Part]) -> bool:
+    failed = next((part for part in parts if part.failure is not None), None)
+    if failed:
+        logger.critical("the keeper ends: %s cannot go on: %r", failed.name, failed.failure)
+    return failed is not None
 
 
 def main() -> int:

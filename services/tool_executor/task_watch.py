@@ -1,8 +1,13 @@
-"""Ends the processes of tasks that have ended."""
+"""Ends the processes of tasks that have ended, and gives up directories that were only kept for processes."""
+
+import logging
+from collections.abc import Callable
 
 from longstride.messaging.loop import Loop
 from longstride.storage.database import Database
 from longstride.tools.household import Households
+
+logger = logging.getLogger(__name__)
 
 EVERY_S = 3.0
 
@@ -26,4 +31,14 @@ class TaskWatch(Loop):
         with self._database.begin(durable=False) as uow:
             over = uow.tasks.over(tasks)
         for task_id in over:
-            self._households.end(task_id)
+            _attempt(self._households.end, task_id)
+        for task_id in self._households.tasks:
+            _attempt(self._households.let_go, task_id)
+
+
+def _attempt(do: Callable[[str], None], task_id: str) -> None:
+    """One task's trouble is not another's."""
+    try:
+        do(task_id)
+    except Exception:
+        logger.exception("the processes of task %s could not be ended, or their directory given up", task_id)

@@ -1,5 +1,6 @@
 """What carries actions out in one process: the sandboxes, the workspaces, the executor above them."""
 
+import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,7 @@ def open_workshop(
         CatalogueUnusable: what MCP servers need is not installed.
     """
     preload(host.tools)
+    _allow_open_files()
     bounds = pool_demand.Bounds(settings.pool_floor, settings.pool_ceiling, settings.pool_idle_s)
     sandboxes = Pool(backends.make(settings.backend), bounds, Counted(host.telemetry.metrics))
     live = {"max_live": settings.max_live, "max_live_bytes": settings.max_live_mb << 20}
@@ -66,6 +68,12 @@ def open_workshop(
     executor = Executor(sandboxes, workspaces, host.artifacts, host.tools, secrets, packages, households)
     parts = (TaskWatch(households, host.backbone.database),) if households else ()
     return Workshop(executor, households, sandboxes, parts)
+
+
+def _allow_open_files() -> None:
+    """As many as this process may have: a sandbox takes a dozen descriptors, and the soft limit is often 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _bounds(settings: ToolExecutorSettings) -> Bounds:

@@ -1,20 +1,28 @@
 """Processes that live between the calls of a task, above the in-memory sandbox."""
 
+import gc
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from longstride.contracts.artifact import ArtifactRef
+from longstride.contracts.v1.egress import Egress, EgressRule
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Command
 from longstride.sandbox.errors import ExecutionCancelled, NetworkGone, SandboxFailed
 from longstride.sandbox.memory import AskedToEnd, MemoryCell, MemorySandbox, Process
 from longstride.sandbox.workspace import Workspaces
+from longstride.storage.errors import StorageUnavailable
 from longstride.storage.memory import MemoryArtifacts
 from longstride.tools.executor import Executor
-from longstride.tools.household import Bounds, Households
+from longstride.tools.household import LINGER_S, MOST_ENDED, Bounds, Households
+from longstride.tools.live_process import LiveProcess
+from longstride.tools.lookout import OVERLAP, STRIDE, Lookout
 from longstride.tools.output_ring import OutputRing
 from longstride.tools.registry import builtin_tools
 from longstride.tools.tool import Bench
@@ -74,6 +82,9 @@ def program(process: Process) -> int:
             (process.workspace / "fill").write_bytes(bytes(2 << 20))
         case "fail":
             return 9
+        case "ask_and_wait":
+            process.connect("api.example.com", int(rest))
+            process.work(60)
         case "broken":
             raise SandboxFailed("the host is out of order")
         case "hang":
@@ -332,7 +343,7 @@ def test_when_one_cannot_be_paused_the_others_go_on(world: World, monkeypatch: p
     process = household.get("r")
     assert process is not None
     process.send(99, b"hello\n", end=False, cancelled=threading.Event())
-    process.wait(5, threading.Event(), lambda new: b"heard hello" in new)
+    process.wait(99, 5, threading.Event(), lambda new, start, end: b"heard hello" in new[start:end])
     assert b"heard hello" in process.peek().output
 
 
@@ -341,6 +352,208 @@ def test_an_executor_that_keeps_none_says_so(world: World) -> None:
     status, text = LivingTask(executor, LIMITS).call("process_start", name="a", command="deaf")
     assert status == "failed"
     assert text.startswith("no process is kept running between calls by this executor")
+
+
+EXPLOSIVE = "(?:(?:a|aa){1,50}){1,20}$b"
+"""Half a minute for a mebibyte of ``a``, measured with RE2."""
+
+
+def test_a_pattern_that_is_too_large_is_refused(world: World) -> None:
+    world.task.call("process_start", name="a", command="deaf")
+    status, text = world.task.call("process_poll", name="a", pattern=EXPLOSIVE)
+    assert status == "failed"
+    assert text.startswith("pattern is too large to be searched for while a program writes (")
+
+
+def test_who_searches_holds_nobody_up(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="r", command="echo")
+    process = world.households.of("task").get("r")
+    assert process is not None
+    searching, over = threading.Event(), threading.Event()
+
+    def slow(_output: bytes, _start: int, _end: int) -> bool:
+        searching.set()
+        return over.wait(10)
+
+    waiting = threading.Thread(target=process.wait, args=(9, 10, threading.Event(), slow))
+    process.heard("stdout", b"a")
+    waiting.start()
+    assert searching.wait(5)
+    process.heard("stdout", b"b")
+    process.kill(None)
+    assert not process.running
+    over.set()
+    waiting.join()
+
+
+def test_a_lookout_sees_each_byte_once_and_what_crosses_two_pieces() -> None:
+    ring, looks = OutputRing(1 << 20), []
+
+    def found(output: bytes, start: int, end: int) -> bool:
+        looks.append((start, end))
+        return b"needle" in output[start:end]
+
+    lookout = Lookout(ring, 2, found, 5, threading.Event())
+    assert not lookout.look()
+    ring.write(b"xx" + bytes(STRIDE - 3) + b"need")
+    assert not lookout.look()
+    assert not lookout.look()
+    ring.write(b"le")
+    assert lookout.look()
+    assert looks == [(0, STRIDE), (STRIDE - OVERLAP, STRIDE + 1), (STRIDE + 1 - OVERLAP, STRIDE + 3)]
+
+
+def test_a_lookout_that_is_stopped_begins_no_further_piece() -> None:
+    ring, stopped, looks = OutputRing(1 << 20), threading.Event(), []
+
+    def found(_output: bytes, start: int, _end: int) -> bool:
+        looks.append(start)
+        stopped.set()
+        return False
+
+    ring.write(bytes(5 * STRIDE))
+    assert not Lookout(ring, 0, found, None, stopped).look()
+    assert looks == [0]
+
+
+def test_a_poll_that_is_made_again_finds_what_it_found(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="r", command="echo")
+    task.call("process_send", name="r", text="one", wait_s=0)
+    for again in (False, True):
+        _, text = task.call("process_poll", again=again, name="r", wait_s=5, pattern="^heard one")
+        assert text.startswith("heard one\n[r runs for")
+        assert "not found" not in text
+
+
+def ports(task: LivingTask) -> list[int]:
+    """Of the connections that the last step tells."""
+    assert task.last is not None
+    return [connection.port for connection in task.last.traffic.connections] if task.last.traffic else []
+
+
+def test_connections_of_a_process_are_told_by_the_next_step_whatever_it_is(world: World) -> None:
+    task = world.task
+    task.egress = Egress(rules=(EgressRule(host="api.example.com"),))
+    task.call("process_start", name="web", command="ask_and_wait 1")
+    process = world.households.of("task").get("web")
+    assert process is not None
+    process.kill("it was lost: the host said so")
+    task.call("shell", command="get")
+    assert ports(task) == [1]
+    task.call("process_poll", name="web")
+    assert ports(task) == []
+
+
+def test_a_process_whose_name_is_taken_by_another_is_accounted(world: World) -> None:
+    task = world.task
+    task.egress = Egress(rules=(EgressRule(host="api.example.com"),))
+    task.call("process_start", name="a", command="ask_and_wait 1")
+    process = world.households.of("task").get("a")
+    assert process is not None
+    process.kill(None)
+    task.call("process_start", name="a", command="ask_and_wait 2")
+    assert ports(task) == [1]
+
+
+def test_a_step_that_is_made_again_tells_the_same_connections(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = world.task
+    task.egress = Egress(rules=(EgressRule(host="api.example.com"),))
+    task.call("process_start", name="a", command="ask_and_wait 1")
+    process = world.households.of("task").get("a")
+    assert process is not None
+    process.kill(None)
+
+    def full(*_: object, **__: object) -> ArtifactRef:
+        raise StorageUnavailable("the store is away")
+
+    with monkeypatch.context() as away:
+        away.setattr(MemoryArtifacts, "put", full)
+        with pytest.raises(StorageUnavailable):
+            task.call("shell", command="write b c")
+    task.call("shell", again=True, command="write b c")
+    assert ports(task) == [1]
+    task.call("process_poll", name="a")
+    assert ports(task) == []
+
+
+def test_what_the_tasks_end_ends_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    task = world.task
+    task.egress = Egress(rules=(EgressRule(host="api.example.com"),))
+    task.call("process_start", name="a", command="ask_and_wait 1")
+    world.households.end("task")
+    assert "task task: its end ended processes that made 1 connections (1 of them refused; " in caplog.text
+
+
+def test_ended_ones_are_forgotten_once_they_are_accounted(world: World) -> None:
+    for n in range(MOST_ENDED + 3):
+        world.task.call("process_start", name=f"p{n}", command="fail")
+    world.task.call("shell", command="get")
+    assert world.households.of("task").names == [f"p{n}" for n in range(3, MOST_ENDED + 3)]
+
+
+def test_an_ended_one_holds_no_sandbox(world: World) -> None:
+    world.task.call("process_start", name="a", command="deaf")
+    process = world.households.of("task").get("a")
+    assert process is not None
+    cell = weakref.ref(process.sandbox)
+    process.kill(None)
+    gc.collect()
+    assert cell() is None
+
+
+def test_a_paused_task_holds_no_directory_for_processes_that_ended(world: World) -> None:
+    task, household = world.task, world.households
+    task.call("process_start", name="w", command="later made")
+    process = household.of("task").get("w")
+    assert process is not None
+    process.send(2, b"go\n", end=False, cancelled=threading.Event())
+    eventually(lambda: not process.running)
+    assert process.ended_at is not None
+    assert not household.of("task").let_go(process.ended_at + LINGER_S - 1), (
+        "the next call may still commit what it wrote"
+    )
+    process.ended_at -= LINGER_S + 1
+    household.let_go("task")
+    assert world.workspaces._pinned == {}
+    assert world.workspaces._live == {}
+    assert world.task.call("read_file", path="later")[0] == "failed"
+    assert "was not kept, because the next one came too late]" in world.task.call("process_poll", name="w")[1]
+
+
+def test_a_directory_that_somebody_lives_in_is_not_given_up(world: World) -> None:
+    world.task.call("process_start", name="web", command="serve")
+    assert not world.households.of("task").let_go(time.monotonic() + 9 * LINGER_S)
+    world.households.let_go("task")
+    assert world.task.call("process_poll", name="web")[1].startswith("ready\n[web runs")
+
+
+def test_one_that_has_not_begun_can_be_ended(world: World) -> None:
+    command = Command(("sh", "-c", "hang"), world.backend.volumes.create(LIMITS), LIMITS)
+    process = LiveProcess("a", command, 1, threading.Event())
+    process.kill("it was lost: the task has ended")
+    assert not process.running
+    process.start(world.backend)
+    eventually(lambda: process.execution is not None)
+
+
+def test_what_it_used_is_known_although_its_sandbox_cannot_be_cleared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stuck(_: MemoryCell) -> None:
+        raise SandboxFailed("the host is out of order")
+
+    monkeypatch.setattr(MemoryCell, "destroy", stuck)
+    task = world.task
+    task.egress = Egress(rules=(EgressRule(host="api.example.com"),))
+    task.call("process_start", name="a", command="ask_and_wait 1")
+    process = world.households.of("task").get("a")
+    assert process is not None
+    process.kill(None)
+    monkeypatch.undo()
+    assert "its sandbox broke: the host is out of order" in task.call("process_poll", name="a")[1]
+    assert ports(task) == [1]
 
 
 def test_a_pattern_that_is_none(world: World) -> None:

@@ -1,5 +1,6 @@
 """Control groups on hosts of each kind, laid out as files. The kernel's own behaviour is in the integration tests."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,17 @@ def test_controllers_are_enabled_where_they_are_not_yet(tmp_path: Path) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("")
     grant(tmp_path)
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+pids", "the last of three writes, one a controller"
+
+
+def test_a_group_that_ends_while_it_is_frozen_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ls-1").mkdir()
+    (tmp_path / "ls-1/cgroup.freeze").write_text("0\n")
+    group = Cgroup("ls-1", (Hierarchy(2, frozenset(), tmp_path),))
+
+    def gone(_: Path, __: str) -> int:
+        # As the kernel answers for the file of a group that was removed after it was opened.
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(Path, "write_text", gone)
+    assert not group.freeze(True)
+    assert not group.freeze(False)

@@ -12,7 +12,7 @@ pytest.importorskip("docker", reason="Docker's SDK is not installed")
 
 from longstride.sandbox.backends import make
 from longstride.sandbox.base import Owner
-from longstride.sandbox.docker import ContainerProcess, _mounts, _root_archive
+from longstride.sandbox.docker import Container, ContainerProcess, _mounts, _root_archive
 from longstride.sandbox.errors import SandboxUnavailable
 from longstride.sandbox.hosted import Site
 from longstride.sandbox.rootfs import Shared
@@ -91,3 +91,20 @@ def test_an_engine_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("DOCKER_HOST", host)
     with pytest.raises(SandboxUnavailable, match=why):
         make("docker")
+
+
+def test_a_container_that_has_ended_is_neither_paused_nor_an_error() -> None:
+    errors = pytest.importorskip("docker.errors")
+
+    class Ended:
+        """As an engine answers (HTTP 409) for a container that does not run."""
+
+        def pause(self, container: str) -> None:
+            raise errors.APIError(f"Container {container} is not running")
+
+        def unpause(self, container: str) -> None:
+            raise errors.APIError(f"Container {container} is not paused")
+
+    container = Container(Ended(), "ls-1", id="abc")
+    assert not container.freeze(True)
+    assert not container.freeze(False)

@@ -129,15 +129,16 @@ class Cgroup:
                 _write_limit(hierarchy.base / self.name / file, value)
 
     def freeze(self, frozen: bool) -> bool:
-        """Stop every process inside, or let all go on; ``False`` where no hierarchy can."""
+        """Stop every process inside, or let all go on; ``False`` where no hierarchy can, or the group is gone."""
         for directory in self._directories():
             for file, values in (("cgroup.freeze", ("0", "1")), ("freezer.state", ("THAWED", "FROZEN"))):
                 switch = Path(directory, file)
                 if switch.exists():
-                    switch.write_text(values[frozen])
+                    if not _switched(switch, values[frozen]):
+                        return False
                     if not frozen or _stands_still(directory):
                         return True
-                    switch.write_text(values[False])
+                    _switched(switch, values[False])
         return False
 
     def kill(self) -> None:
@@ -384,6 +385,17 @@ def _write_limit(path: Path, value: str) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
+
+
+def _switched(switch: Path, value: str) -> bool:
+    """``False``: the group is gone. It ends with its sandbox, which may be at any moment."""
+    try:
+        switch.write_text(value)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+        return False
+    return True
 
 
 def _rmdir(path: Path) -> bool:

@@ -171,8 +171,13 @@ class Container:
         """They were fixed when it was made."""
 
     def freeze(self, frozen: bool) -> bool:
-        """Pause or go on."""
-        (self.api.pause if frozen else self.api.unpause)(self.id)
+        """Pause or go on; ``False`` where the engine refuses, as it does for a container that has ended."""
+        import docker.errors
+
+        try:
+            (self.api.pause if frozen else self.api.unpause)(self.id)
+        except docker.errors.APIError:
+            return False
         return True
 
     def kill(self) -> None:

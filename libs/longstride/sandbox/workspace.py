@@ -118,10 +118,11 @@ class Workspaces:
         with self._guard:
             self._pinned.pop(volume, None)
 
-    def forget(self, task_id: str) -> None:
-        """The task has ended: its cached directory goes."""
+    def forget(self, task_id: str) -> bool:
+        """The task has ended, or pauses: its cached directory goes; whether there was one."""
         if live := self._take(task_id):
             self._drop(*live, "the task has ended")
+        return live is not None
 
     def close(self) -> None:
         """Drop every cached directory."""

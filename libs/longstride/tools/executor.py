@@ -222,6 +222,7 @@ class Executor:
         try:
             result = call.tool.run(call.arguments, bench)
             judgement = self._judge(call)
+            result = _with_processes(call, result)
             if bench.cancelled.is_set():
                 raise ExecutionCancelled
             return self._settle(call, result, judgement)
@@ -305,6 +306,16 @@ class Executor:
         if result is None:
             return Observation(status=status, text=shown, full=full)
         return Observation(status=result.status, text=shown, full=full, exit_code=result.exit_code, limit=result.limit)
+
+
+def _with_processes(call: Call, result: ToolResult) -> ToolResult:
+    """Whatever the call is, it is charged with the task's processes that have ended."""
+    bench = call.bench
+    if bench.processes is None:
+        return result
+    usage, connections = bench.processes.household.account(call.command.step)
+    bench.connections += connections
+    return replace(result, usage=result.usage + usage)
 
 
 def needs_person(command: ExecuteAction, tool: AnyTool) -> str | None:

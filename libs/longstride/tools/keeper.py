@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from longstride.tools.household import Households
@@ -44,15 +44,15 @@ class Door:
         self.name = f"{service}-{started(service)}"
 
     @contextmanager
-    def locked(self, *, wait: bool) -> Iterator[bool]:
-        """Hold the lock; ``False``: somebody else does, and nobody waited."""
-        with self._held("lock", wait) as held:
+    def locked(self) -> Iterator[bool]:
+        """Hold the lock; ``False``: somebody else does."""
+        with self._held("lock") as held:
             yield held
 
     @contextmanager
     def owned(self) -> Iterator[bool]:
         """Be the keeper; ``False``: there is one. Whoever starts one may die meanwhile, and the next starts another."""
-        with self._held("owner", wait=False) as held:
+        with self._held("owner") as held:
             yield held
 
     @contextmanager
@@ -82,11 +82,11 @@ class Door:
                 path.unlink(missing_ok=True)
 
     @contextmanager
-    def _held(self, what: str, wait: bool) -> Iterator[bool]:
+    def _held(self, what: str) -> Iterator[bool]:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.folder / f"{self.name}.{what}").open("ab") as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
                 return
@@ -96,14 +96,23 @@ class Door:
 class Keeper:
     """Serves until its service ends, or it is of no use."""
 
-    def __init__(self, door: Door, carry_out: CarryOut, households: Households, idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self,
+        door: Door,
+        carry_out: CarryOut,
+        households: Households,
+        idle_s: float = IDLE_S,
+        failed: Callable[[], bool] = lambda: False,
+    ) -> None:
         """
         Args:
             door: where it is found.
             carry_out: a call; raises nothing.
             households: the processes that it keeps.
             idle_s: seconds of idleness after which it ends.
+            failed: whether a part beside it cannot go on; it ends then, and the next call starts another.
         """
+        self._failed = failed
         self._door = door
         self._carry_out = carry_out
         self._households = households
@@ -120,6 +129,8 @@ class Keeper:
     def serve(self, listener: socket.socket, service: int) -> None:
         """Answer calls.
 
+        Trouble with one call ends neither the keeper nor what it keeps.
+
         Args:
             listener: ``door.listen()``.
             service: a pidfd of the service.
@@ -129,7 +140,7 @@ class Keeper:
         poll.register(service, select.POLLIN)
         while not self._stopping.is_set():
             ready = [descriptor for descriptor, _ in poll.poll(1e3 * TICK_S)]
-            if service in ready:
+            if service in ready or self._failed():
                 break
             if listener.fileno() in ready:
                 self._welcome(listener)
@@ -140,11 +151,28 @@ class Keeper:
         self._call_off()
 
     def _welcome(self, listener: socket.socket) -> None:
-        connection, _ = listener.accept()
+        """Out of descriptors or threads, it lets the rest wait for a moment."""
+        try:
+            connection, _ = listener.accept()
+            with ExitStack() as undo:
+                undo.callback(connection.close)
+                self._receive(connection)
+                undo.pop_all()
+        except (OSError, RuntimeError) as error:
+            logger.error("the keeper cannot take a call now, and tries again in %g s: %s", TICK_S, error)
+            self._stopping.wait(TICK_S)
+
+    def _receive(self, connection: socket.socket) -> None:
         called_off = threading.Event()
+        attending = threading.Thread(target=self._attend, args=(connection, called_off), name="kept call", daemon=True)
         with self._guard:
             self._calls.add(called_off)
-        threading.Thread(target=self._attend, args=(connection, called_off), name="kept call", daemon=True).start()
+        try:
+            attending.start()
+        except RuntimeError:
+            with self._guard:
+                self._calls.discard(called_off)
+            raise
 
     def _attend(self, connection: socket.socket, called_off: threading.Event) -> None:
         try:
@@ -168,7 +196,7 @@ class Keeper:
 
     def _closed(self, listener: socket.socket) -> bool:
         """Unless somebody is coming: whoever starts a keeper holds the lock. Who connected already comes again."""
-        with self._door.locked(wait=False) as alone:
+        with self._door.locked() as alone:
             if alone:
                 self._door.remove()
                 listener.close()

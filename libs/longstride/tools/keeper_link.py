@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from typing import Protocol
 
 from longstride.contracts.v1.commands import ExecuteAction
@@ -23,6 +23,9 @@ GLANCE_S = 0.05
 """How soon a lost lease is passed on."""
 START_S = 60.0
 """For a keeper to start."""
+GREET_S = 20.0
+"""For a keeper that is there to say so: it may be out of descriptors for a moment."""
+NO_ANSWER = f"the process that keeps tasks' processes has not answered in {GREET_S:g} s"
 CALLED_OFF_S = 20.0
 """For a call that was called off to end."""
 TRIES = 3
@@ -69,12 +72,13 @@ class KeeperLink:
         """As ``Executor.execute``.
 
         Raises:
-            SandboxFailed: the keeper cannot be started, or ended during the call; its processes are gone then.
+            SandboxFailed: the keeper cannot be started or does not answer, or ended during the call; its processes are gone then.
+            ExecutionCancelled: ``cancelled`` was set.
         """
         call = KeptCall(
             task_id=task_id, session_id=session_id, tenant=tenant, traceparent=current_traceparent(), command=command
         )
-        with self._connected() as connection:
+        with self._connected(cancelled) as connection:
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(call.line())
             line = _answer(connection, cancelled)
@@ -84,47 +88,64 @@ class KeeperLink:
             raise ExecutionCancelled
         raise SandboxFailed("the process that keeps tasks' processes ended during the call")
 
-    def _connected(self) -> socket.socket:
+    def _connected(self, cancelled: Cancellation) -> socket.socket:
         for _ in range(TRIES):
-            if connection := self._greeted() or self._first():
+            if connection := self._greeted(cancelled) or self._first(cancelled):
                 return connection
         raise SandboxFailed("the process that keeps tasks' processes ends as soon as it is asked")
 
-    def _greeted(self) -> socket.socket | None:
-        """``None``: no keeper is there, or it is about to end."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            with self._door.address() as address:
-                connection.connect(address)
-            if _exactly(connection, len(HELLO)) == HELLO:
-                return connection
-        except (FileNotFoundError, NotADirectoryError, ConnectionError):
-            pass
-        connection.close()
-        return None
+    def _greeted(self, cancelled: Cancellation) -> socket.socket | None:
+        """``None``: no keeper is there, or it is about to end.
 
-    def _first(self) -> socket.socket | None:
+        Raises:
+            SandboxFailed: one is there, and does not answer.
+        """
+        with ExitStack() as undo:
+            connection = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            connection.setblocking(False)
+            try:
+                greeting = self._greeting(connection, cancelled)
+            except (FileNotFoundError, NotADirectoryError, ConnectionError):
+                return None
+            if greeting != HELLO:
+                return None
+            connection.setblocking(True)
+            undo.pop_all()
+            return connection
+
+    def _greeting(self, connection: socket.socket, cancelled: Cancellation) -> bytes:
+        """Shorter where the keeper ends."""
+        for _ in _glances(cancelled, GREET_S):
+            # Where as many wait as may, that is said at once.
+            with suppress(BlockingIOError), self._door.address() as address:
+                connection.connect(address)
+                return _hello(connection, cancelled)
+        raise SandboxFailed(NO_ANSWER)
+
+    def _first(self, cancelled: Cancellation) -> socket.socket | None:
         """Start one, unless somebody else just did."""
         try:
-            with self._door.locked(wait=True):
-                return self._greeted() or self._start()
+            for _ in _glances(cancelled, START_S + GREET_S):
+                with self._door.locked() as mine:
+                    if mine:
+                        return self._greeted(cancelled) or self._start(cancelled)
         except (PermissionError, FileExistsError, NotADirectoryError) as error:
             raise SandboxFailed(f"no socket for tasks' processes in {self._door.folder}: {error.strerror}") from error
+        raise SandboxFailed("the process that keeps tasks' processes is being started, and takes too long")
 
-    def _start(self) -> socket.socket:
+    def _start(self, cancelled: Cancellation) -> socket.socket:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         process = subprocess.Popen(
             self._command_line, stdin=subprocess.DEVNULL, start_new_session=True, env=environment
         )
         # It may outlive this process; while it does not, somebody has to take note of its end.
         threading.Thread(target=process.wait, name="end of the keeper", daemon=True).start()
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            if connection := self._greeted():
+        for _ in _glances(cancelled, START_S):
+            if connection := self._greeted(cancelled):
                 return connection
-            if process.poll() is not None:
+            # One that ends well found another, whose starter is gone.
+            if process.poll():
                 break
-            time.sleep(GLANCE_S)
         else:
             process.kill()
             process.wait()
@@ -173,8 +194,28 @@ def _answer(connection: socket.socket, cancelled: Cancellation) -> bytes:
     return answer
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size and (more := connection.recv(size - len(data))):
-        data += more
-    return data
+def _hello(connection: socket.socket, cancelled: Cancellation) -> bytes:
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    greeting = b""
+    for _ in _glances(cancelled, GREET_S, lambda seconds: poll.poll(1e3 * seconds)):
+        with suppress(BlockingIOError):
+            more = connection.recv(len(HELLO) - len(greeting))
+            greeting += more
+            if not more or len(greeting) == len(HELLO):
+                return greeting
+    raise SandboxFailed(NO_ANSWER)
+
+
+def _glances(cancelled: Cancellation, seconds: float, pause: Callable[[float], object] = time.sleep) -> Iterator[None]:
+    """One now, and one each ``GLANCE_S`` until the time is over.
+
+    Raises:
+        ExecutionCancelled: the call was called off.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if cancelled.is_set():
+            raise ExecutionCancelled
+        yield
+        pause(GLANCE_S)

@@ -22,6 +22,7 @@ from longstride.sandbox.base import (
     spec_of,
 )
 from longstride.sandbox.errors import ProgramEnded, SandboxError, SandboxFailed
+from longstride.tools.lookout import Found, Lookout, anything
 from longstride.tools.output_ring import OutputRing
 
 logger = logging.getLogger(__name__)
@@ -68,12 +69,17 @@ class LiveProcess:
         self.step = step
         self.execution: Execution | None = None
         """How it ended."""
+        self.ended_at: float | None = None
+        """``time.monotonic()`` of its end."""
+        self.remark = ""
+        """What else an agent should know of its end."""
         self.failure: str | None = None
         """Why it is gone, where it did not end by itself: a sentence for the agent."""
-        self._command = command
+        self._command: Command | None = command
         self._starting = cancelled
         self._ring = OutputRing(command.limits.output_bytes)
         self._changed = threading.Condition()
+        self._changes = 0
         self._cancelled = threading.Event()
         self._sandbox: Sandbox | None = None
         self._opened = False
@@ -82,7 +88,7 @@ class LiveProcess:
         self._told_in: int | None = None
         self._read_from, self._read_in = 0, step
         self._next = 0
-        self._accounted = False
+        self._accounted_in: int | None = None
         self._thread = threading.Thread(target=self._live, name=f"process {name}", daemon=True)
 
     @property
@@ -107,7 +113,10 @@ class LiveProcess:
         """
         self._began = time.monotonic()
         self._backend = backend
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._end(None, f"it could not be started: {error}")
         self._until(lambda: self._opened, None, self._starting)
 
     # The sandbox's side
@@ -123,6 +132,8 @@ class LiveProcess:
 
     def _live(self) -> None:
         command = self._command
+        execution: Execution | None = None
+        assert command is not None, "it lives once"
         try:
             sandbox = self._backend.create(spec_of(command))
             try:
@@ -133,9 +144,9 @@ class LiveProcess:
             finally:
                 sandbox.destroy()
         except SandboxError as error:
-            self._end(None, f"its sandbox broke: {error}")
+            self._end(execution, f"its sandbox broke: {error}")
         except BaseException as error:
-            self._end(None, f"it could not be kept running: {error}")
+            self._end(execution, f"it could not be kept running: {error}")
             raise
         else:
             self._end(execution, None)
@@ -143,6 +154,8 @@ class LiveProcess:
     def _end(self, execution: Execution | None, failure: str | None) -> None:
         def end() -> None:
             self.execution, self.failure = execution, self.failure or failure
+            self.ended_at = time.monotonic()
+            self._command = self._sandbox = None
 
         self._note(end)
         self._input.put(None)
@@ -150,6 +163,7 @@ class LiveProcess:
     def _note(self, change: Callable[[], object]) -> None:
         with self._changed:
             change()
+            self._changes += 1
             self._changed.notify_all()
 
     def _feed(self, stdin: Input) -> None:
@@ -165,11 +179,15 @@ class LiveProcess:
 
     # The task's side
 
-    def wait(
-        self, seconds: float, cancelled: Cancellation, found: Callable[[bytes], bool] = lambda new: bool(new)
-    ) -> None:
-        """Until what is new satisfies ``found``, the program ends, the time is over, or the call is stopped."""
-        self._until(lambda: found(self._ring.since(self._next)[0]), seconds, cancelled)
+    def wait(self, step: int, seconds: float, cancelled: Cancellation, found: Found = anything) -> bool:
+        """Until what is new satisfies ``found``, the program ends, the time is over, or the call is stopped.
+
+        Returns:
+            Whether ``found`` was satisfied.
+        """
+        lookout = Lookout(self._ring, self._new_from(step), found, seconds, cancelled)
+        self._until(lookout.look, seconds, cancelled)
+        return lookout.found
 
     def settle(self, cancelled: Cancellation) -> None:
         """Until it has written nothing for a moment: an answer seldom comes at once."""
@@ -185,12 +203,14 @@ class LiveProcess:
 
     def poll(self, step: int) -> Heard:
         """What is new to the agent."""
-        if step != self._read_in:
-            self._read_from, self._read_in = self._next, step
+        self._read_from, self._read_in = self._new_from(step), step
         with self._changed:
             self._next = self._ring.end
         output, dropped = self._ring.since(self._read_from)
         return Heard(output, dropped)
+
+    def _new_from(self, step: int) -> int:
+        return self._read_from if step == self._read_in else self._next
 
     def send(self, step: int, data: bytes, *, end: bool, cancelled: Cancellation) -> bool:
         """Pass it on; ``False``: the program has not read all of it yet.
@@ -214,9 +234,9 @@ class LiveProcess:
         """Hang up, ask it to end, and kill it when it does not."""
         self._input.put(None)
         self._until(lambda: False, min(HUNG_UP_S, grace_s), cancelled)
-        if self.running and self._sandbox:
+        if sandbox := self.sandbox:
             try:
-                self._sandbox.terminate()
+                sandbox.terminate()
                 self._until(lambda: False, grace_s, cancelled)
             except SandboxFailed as error:
                 logger.info("%s is killed without being asked: %s", self.name, error)
@@ -227,16 +247,32 @@ class LiveProcess:
         if self.running and why:
             self.failure = why
         self._cancelled.set()
+        if self._thread.ident is None:
+            return
         self._thread.join(END_S)
         if self._thread.is_alive():
             logger.error("process %s did not end within %g s", self.name, END_S)
 
-    def account(self) -> tuple[Usage, tuple[Connection, ...]]:
-        """What it used: told once, when it has ended. Its life is not the time of a call."""
-        if self.execution is None or self._accounted:
+    def account(self, step: int) -> tuple[Usage, tuple[Connection, ...]]:
+        """What it used, once it has ended: the first step that asks is told, and is told again when it is made again."""
+        if self.execution is None:
             return Usage(), ()
-        self._accounted = True
-        ended = self.execution
+        if self._accounted_in is None:
+            self._accounted_in = step
+        return self._used(self.execution) if step == self._accounted_in else (Usage(), ())
+
+    def accounted_before(self, step: int) -> bool:
+        """Whether nothing of it is left to be told from this step on."""
+        if self._accounted_in is None:
+            return not self.running and self.execution is None
+        return self._accounted_in < step
+
+    def unaccounted(self) -> tuple[Usage, tuple[Connection, ...]]:
+        """What it used that no step was told."""
+        return self._used(self.execution) if self.execution and self._accounted_in is None else (Usage(), ())
+
+    def _used(self, ended: Execution) -> tuple[Usage, tuple[Connection, ...]]:
+        """Its life is not the time of a call."""
         used = ended.usage.model_copy(
             update={
                 "wall_ms": 0.0,
@@ -266,22 +302,27 @@ class LiveProcess:
 
     def resume(self) -> None:
         """Go on."""
-        if self._sandbox:
+        if sandbox := self._sandbox:
             with suppress(SandboxFailed):
-                self._sandbox.resume()
+                sandbox.resume()
 
     def _ends(self) -> bool:
         """Whether its program has ended by now, and only its thread does not say so yet."""
-        alive = self._sandbox is not None and self._sandbox.alive
-        if not alive:
+        sandbox = self._sandbox
+        if sandbox is None or not sandbox.alive:
             self._until(lambda: False, END_S, NEVER)
         return not self.running
 
     def _until(self, condition: Callable[[], bool], seconds: float | None, cancelled: Cancellation) -> None:
         deadline = None if seconds is None else time.monotonic() + seconds
-        with self._changed:
-            while self.running and not condition() and not cancelled.is_set():
-                left = GLANCE_S if deadline is None else min(GLANCE_S, deadline - time.monotonic())
-                if left <= 0:
-                    return
-                self._changed.wait(left)
+        while self.running and not cancelled.is_set():
+            # The condition may take long, and who tells of a change never waits for it.
+            seen = self._changes
+            if condition():
+                return
+            left = GLANCE_S if deadline is None else min(GLANCE_S, deadline - time.monotonic())
+            if left <= 0:
+                return
+            with self._changed:
+                if self._changes == seen:
+                    self._changed.wait(left)

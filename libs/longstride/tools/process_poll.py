@@ -1,14 +1,24 @@
 """``process_poll``: what a process wrote since the last time."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import re2
 from pydantic import Field, StringConstraints
 
+from longstride.tools.lookout import Found, anything, nothing
 from longstride.tools.process_report import refused, report
 from longstride.tools.process_start import Name
 from longstride.tools.task_processes import KEPT_NOWHERE
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
+
+MOST_MEMORY = 1 << 20
+"""Bytes for a pattern."""
+MOST_INSTRUCTIONS = 1000
+"""Of a pattern. The worst one of that size takes half a second for a piece of output, and most take no time."""
+
+
+class BadPattern(ValueError):
+    """It is none, or too large; the text says so."""
 
 
 class ProcessPollArguments(Arguments):
@@ -38,20 +48,50 @@ class ProcessPoll(Tool[ProcessPollArguments]):
         if bench.processes is None:
             return refused(KEPT_NOWHERE)
         try:
-            expected = re2.compile((arguments.pattern or "").encode())
-        except re2.error as error:
-            return refused(f"pattern is no regular expression (RE2): {error}")
+            found = _expecting(arguments)
+        except BadPattern as error:
+            return refused(str(error))
         _ = bench.workspace  # What the process wrote is part of this step, and where it lives is the task's directory.
         process = bench.processes.household.get(arguments.name)
         if process is None:
             return refused(bench.processes.unknown(arguments.name))
 
-        def found(new: bytes) -> bool:
-            return not arguments.until_end and bool(new) and expected.search(new) is not None
+        wait_s, step = min(arguments.wait_s, bench.limits.wall_s), bench.processes.step
+        seen = process.wait(step, wait_s, bench.cancelled, found)
+        heard = process.poll(step)
+        missing = process.running and arguments.pattern and not arguments.until_end and not seen
+        return report(process, heard, note=f"; pattern not found in {wait_s:g} s" if missing else "")
 
-        wait_s = min(arguments.wait_s, bench.limits.wall_s)
-        process.wait(wait_s, bench.cancelled, found)
-        heard = process.poll(bench.processes.step)
-        waits_for = arguments.pattern and not arguments.until_end
-        missing = process.running and waits_for and expected.search(heard.output) is None
-        return report(bench, process, heard, note=f"; pattern not found in {wait_s:g} s" if missing else "")
+
+def _expecting(arguments: ProcessPollArguments) -> Found:
+    """What ends the wait.
+
+    Raises:
+        BadPattern: nothing could be looked for.
+    """
+    expected = _compiled(arguments.pattern) if arguments.pattern else None
+    if arguments.until_end:
+        return nothing
+    if expected is None:
+        return anything
+    return lambda output, start, end: expected.search(output, start, end) is not None
+
+
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.max_mem, options.log_errors = MOST_MEMORY, False
+    try:
+        compiled = re2.compile(pattern.encode(), options)
+    except re2.error as error:
+        raise BadPattern(f"pattern is no regular expression (RE2) that can be searched for: {_said(error)}") from error
+    if compiled.programsize > MOST_INSTRUCTIONS:
+        raise BadPattern(
+            f"pattern is too large to be searched for while a program writes ({compiled.programsize} instructions of RE2; at the "
+            f"most {MOST_INSTRUCTIONS}): repeat less in it"
+        )
+    return compiled
+
+
+def _said(error: Exception) -> str:
+    said = error.args[0] if error.args else ""
+    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)

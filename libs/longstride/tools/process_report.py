@@ -5,17 +5,15 @@ from dataclasses import replace
 from longstride.contracts.v1.action import ObservationStatus
 from longstride.tools.live_process import Heard, LiveProcess
 from longstride.tools.observation import printable
-from longstride.tools.tool import Bench, ToolResult
+from longstride.tools.tool import ToolResult
 
 
-def report(bench: Bench, process: LiveProcess, heard: Heard, *, note: str = "") -> ToolResult:
-    """Its new output, then how it does; the call that sees its end is charged with what it used."""
-    usage, connections = process.account()
-    bench.connections += connections
+def report(process: LiveProcess, heard: Heard, *, note: str = "") -> ToolResult:
+    """Its new output, then how it does."""
     lines = [f"[{heard.dropped} bytes before this were dropped]\n" if heard.dropped else "", printable(heard.output)]
     text = "".join(lines)
     seam = "" if not text or text.endswith("\n") else "\n"
-    result = ToolResult(_status(process), f"{text}{seam}[{process.name} {how(process)}{note}]".encode(), usage=usage)
+    result = ToolResult(_status(process), f"{text}{seam}[{process.name} {how(process)}{process.remark}{note}]".encode())
     ended = process.execution
     return replace(result, exit_code=ended.exit_code, limit=ended.limit) if ended else result
 

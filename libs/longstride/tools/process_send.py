@@ -52,10 +52,10 @@ class ProcessSend(Tool[ProcessSendArguments]):
             )
         note = "" if taken or not process.running else "; it has not read all of what was sent yet"
         if not arguments.wait_s:
-            return report(bench, process, Heard(b"", 0), note=note)
-        process.wait(min(arguments.wait_s, bench.limits.wall_s), bench.cancelled)
+            return report(process, Heard(b"", 0), note=note)
+        process.wait(step, min(arguments.wait_s, bench.limits.wall_s), bench.cancelled)
         process.settle(bench.cancelled)
-        return report(bench, process, process.poll(step), note=note)
+        return report(process, process.poll(step), note=note)
 
 
 def _bytes(arguments: ProcessSendArguments) -> bytes:

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 
 from longstride.sandbox.base import WORKSPACE, Execution
 from longstride.tools.household import Crowded
+from longstride.tools.lookout import nothing
 from longstride.tools.process_report import refused, report
 from longstride.tools.shell import FIND_SHELL
 from longstride.tools.task_processes import KEPT_NOWHERE, NotKept
@@ -69,6 +70,6 @@ class ProcessStart(Tool[ProcessStartArguments]):
             process = bench.processes.start(arguments.name, command, bench.backend, bench.workspace, bench.cancelled)
         except (Crowded, NotKept) as error:
             return refused(str(error))
-        process.wait(FIRST_S, bench.cancelled, lambda _new: False)
+        process.wait(bench.processes.step, FIRST_S, bench.cancelled, nothing)
         note = "" if bench.backend.capabilities().shares_network else OWN_LOOPBACK
-        return report(bench, process, process.peek(), note=note if process.running else "")
+        return report(process, process.peek(), note=note if process.running else "")

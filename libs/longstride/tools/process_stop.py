@@ -39,4 +39,4 @@ class ProcessStop(Tool[ProcessStopArguments]):
         if process is None:
             return refused(bench.processes.unknown(arguments.name))
         process.stop(min(arguments.grace_s, bench.limits.wall_s), bench.cancelled)
-        return report(bench, process, process.poll(bench.processes.step))
+        return report(process, process.poll(bench.processes.step))
