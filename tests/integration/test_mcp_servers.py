@@ -111,7 +111,7 @@ def test_a_server_sees_its_own_secrets_and_its_folder_and_no_more() -> None:
             "mode": "test",
             "secrets": ["notes-token"],
             "folder": sorted(path.name for path in NOTES.folder.iterdir()),
-            "cwd": "/workspace",
+            "cwd": "/run/longstride/mcp/notes",
         }
         strangers = with_servers(box, {"notes": keeper}, MemorySecrets())
         status, text = seen(act(strangers, "notes__look"))
@@ -119,6 +119,31 @@ def test_a_server_sees_its_own_secrets_and_its_folder_and_no_more() -> None:
         assert (
             "notes__look cannot be called: the tool-executor has no secret 'notes-token' for tenant 'default'" in text
         )
+
+
+AGENTS = """
+import json, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    print(json.dumps({"jsonrpc": "2.0", "id": m.get("id"), "error": {"code": -32000, "message": "the agent's own"}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"args": ("-m", "notes_server"), "env": {"PYTHONPATH": "${folder}"}},
+        {"args": ("-m", "notes_server")},
+        {"args": ("-c", "import os; os.chdir('/workspace'); import notes_server; notes_server.main()")},
+    ],
+)
+def test_a_file_of_the_agents_takes_no_modules_place(box: Arena, how: dict) -> None:
+    server = box.executor._registry.get("notes__look").server.model_copy(update=how)
+    known = with_servers(box, {"notes": server})
+    command = f"cat > notes_server.py <<'END'\n{AGENTS}\nEND\ncp notes_server.py json.py"
+    before = known.act("shell", command=command, tools=("notes__look", "shell"))
+    status, text = seen(act(known, "notes__look", before))
+    assert (status, json.loads(text)["folder"]) == ("ok", sorted(path.name for path in NOTES.folder.iterdir()))
 
 
 def test_a_folder_that_is_not_on_this_host_is_told_of(box: Arena) -> None:
@@ -188,7 +213,7 @@ import json, sys, time
 for line in sys.stdin:
     m = json.loads(line)
     if m["method"] == sys.argv[1]:
-        open("reached", "w")
+        open("/workspace/reached", "w")
         time.sleep(3600)
     if m["method"] == "initialize":
         r = {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {}, "serverInfo": {"name": "n", "version": "1"}}

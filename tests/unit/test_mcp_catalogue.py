@@ -103,7 +103,12 @@ def test_secrets_and_the_folder_are_filled_in_where_they_belong() -> None:
     )
     place = "/run/longstride/mcp/notes"
     assert server.argv("notes") == (f"{place}/run", f"--at={place}", "$HOME", "${other}")
-    assert server.variables("notes", {"key": b"t0ken\n"}) == {"KEY": "Bearer t0ken"}
+    assert server.variables("notes", {"key": b"t0ken\n"}) == {
+        "PYTHONPATH": place,
+        "KEY": "Bearer t0ken",
+        "PYTHONSAFEPATH": "1",
+    }
+    assert server.home("notes") == place
     assert server.folders("notes") == {"mcp/notes": Path("/srv")}
 
 

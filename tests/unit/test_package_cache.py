@@ -145,3 +145,15 @@ def test_pages_are_believed_for_a_while(cache: PackageCache) -> None:
     assert cache.page("a.wording") is None
     cache.keep_page("a.other", b"[]")
     assert [path.name for path in (cache.folder / "pages").iterdir()] == ["a.other.json"]
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "A" * 64, "a" * 63])
+def test_a_name_that_is_no_hash_reaches_no_file(cache: PackageCache, tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "cache" / "outside"
+    outside.parent.mkdir()
+    outside.write_text("mine")
+    with pytest.raises(ValueError, match="is not a sha256"):
+        cache.file(name)
+    with pytest.raises(ValueError, match="is not a sha256"):
+        cache.keep(name, [b"x"], "a.whl")
+    assert outside.read_text() == "mine"

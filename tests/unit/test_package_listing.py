@@ -117,3 +117,15 @@ def test_what_is_written_reads_the_same_but_for_its_addresses() -> None:
 def test_what_old_pips_break_off_at_is_not_written() -> None:
     """PEP 714 and https://github.com/pypa/pip/issues/12042: they take it for a string, as in HTML."""
     assert b"dist-info-metadata" not in written("holygrail", [EXPECTED])
+
+
+@pytest.mark.parametrize("beside", ["../../etc/passwd", "b" * 63, "b" * 64 + "\n", 7, None, ["b" * 64]])
+def test_a_metadata_hash_that_is_none_counts_as_absent(beside: object) -> None:
+    page = {"files": [{**JSON["files"][1], "core-metadata": {"sha256": beside}}]}
+    [file] = read(json.dumps(page).encode(), "application/json", PAGE)
+    assert file.metadata_sha256 is None
+
+
+def test_nor_does_one_of_an_html_page_lead_anywhere() -> None:
+    page = HTML.replace(f'data-core-metadata="sha256={OTHER}"', 'data-core-metadata="sha256=../../etc/passwd"')
+    assert [file.metadata_sha256 for file in read(page.encode(), "text/html", PAGE)] == [None, None]

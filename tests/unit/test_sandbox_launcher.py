@@ -93,6 +93,14 @@ def test_the_command_replaces_the_shell_in_the_workspace_with_nothing_to_read(tm
     assert done.stdout.decode() == f"{tmp_path}  ['A', 'LC_CTYPE', 'PWD'] /dev/null\n"
 
 
+def test_a_command_may_start_elsewhere(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "it's elsewhere"
+    elsewhere.mkdir()
+    told = Start(("pwd",), {}, LIMITS, None, hold_data=False, cwd=str(elsewhere)).script()
+    done = subprocess.run(["/bin/sh"], input=told, capture_output=True, check=False, cwd="/")
+    assert done.stdout.decode() == f"{elsewhere}\n"
+
+
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     done = carried_out(tmp_path, script("no-such-program"))
     assert done.returncode == 127

@@ -12,7 +12,7 @@ from longstride.sandbox.egress.served import Sites
 from longstride.sandbox.errors import IsolationUnavailable
 
 WORKSPACE = "/workspace"
-"""Where the code finds its workspace; also its working directory."""
+"""Where the code finds its workspace; also its working directory, unless ``Command.cwd`` is another."""
 SUPPORT = "/run/longstride"
 """Where the code finds ``Command.files``, read-only."""
 
@@ -101,6 +101,8 @@ class Command:
     """Hosts in ``egress`` that its proxy answers itself."""
     network: "Sandbox | None" = None
     """As in ``Spec``."""
+    cwd: str = WORKSPACE
+    """Where it starts, an absolute path inside."""
 
 
 class Input(Protocol):

@@ -333,7 +333,7 @@ class HostedCell:
 
     def _start(self, command: Command, *, listens: bool) -> launcher.Start:
         nproc, hold_data = self._habits.nproc, not self._habits.grouped
-        return launcher.Start(command.argv, command.env, command.limits, nproc, hold_data, listens)
+        return launcher.Start(command.argv, command.env, command.limits, nproc, hold_data, listens, command.cwd)
 
     def _evidence(self, command: Command, meter: Meter, outcome: Outcome) -> Evidence:
         limits = command.limits

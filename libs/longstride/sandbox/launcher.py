@@ -100,6 +100,8 @@ class Start:
     listens: bool = False
     """Whether the command gets the rest of the shell's input, once the shell has answered ``READY`` a second time; else none.
     A shell may read ahead, but not past the line that it carries out."""
+    cwd: str = WORKSPACE
+    """As ``Command.cwd``."""
 
     def script(self) -> bytes:
         """Commands for a POSIX shell; the last one replaces it.
@@ -113,7 +115,12 @@ class Start:
         ]
         prefix = [self.nproc, f"--nproc={self.limits.processes}", "--"] if self.nproc else []
         # The shell marks OLDPWD for its children.
-        lines = [f"cd {WORKSPACE} || exit {FAILED}", "unset OLDPWD", *bounds, *map(_export, self.env.items())]
+        lines = [
+            f"cd {shlex.quote(self.cwd)} || exit {FAILED}",
+            "unset OLDPWD",
+            *bounds,
+            *map(_export, self.env.items()),
+        ]
         last = shlex.join(["exec", *prefix, *self.argv])
         text = "\n".join([*lines, f"echo && {last}\n" if self.listens else f"{last} </dev/null\n"])
         if "\0" in text:

@@ -16,6 +16,7 @@ from longstride.contracts.v1.egress import Connection, Egress
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import (
     NEVER,
+    WORKSPACE,
     Cancellation,
     Capabilities,
     Command,
@@ -103,6 +104,8 @@ class Process:
     heard: Callable[[Stream, bytes], None] = lambda _stream, _data: None
     network: dict[int, str] = field(default_factory=dict)
     """What is served at which port: the twin of a loopback."""
+    cwd: str = WORKSPACE
+    """Where a process would start; a program here finds its workspace at ``workspace``."""
     _asked_to_end: threading.Event = field(default_factory=threading.Event)
     _cancelled: Cancellation = NEVER
     _clock: RunningClock = field(default_factory=RunningClock)
@@ -229,6 +232,7 @@ class MemoryCell:
             sites=command.sites,
             heard=dialogue.heard if dialogue else lambda _stream, _data: None,
             network=self.network,
+            cwd=command.cwd,
             _asked_to_end=self._asked_to_end,
             _cancelled=cancelled,
             _clock=self._clock,

@@ -1,12 +1,12 @@
 """What a shell says of itself at its end, and the script that makes another shell the same."""
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from longstride.sandbox.egress.inside import URL, VARIABLES
 from longstride.sandbox.secrets import secret_in
+from longstride.tools.observation import printable
 
 OF_THE_SHELL = re.compile(
     rb"_|PWD|UID|EUID|PPID|SHLVL|SHELLOPTS|POSIXLY_CORRECT|LINENO|FUNCNAME|GROUPS|DIRSTACK|PIPESTATUS|HISTCMD|COPROC"
@@ -80,7 +80,7 @@ def _variables(fields: Iterator[bytes]) -> Iterator[Part]:
         unset.discard(name)
         relayed = name in WAYS_OUT and RELAY.fullmatch(b"".join(values[1:2]))
         if not OF_THE_SHELL.fullmatch(name) and not relayed:
-            yield Part(f"variable {name.decode()}", text, values)
+            yield Part(f"variable {shown(name)}", text, values)
     if kind != b"end":
         raise DumpIncomplete
     if unset:
@@ -101,11 +101,11 @@ def _function(head: bytes, text: bytes) -> Part | None:
         return None
     script = b"function " + text.strip().removeprefix(b"function ")
     marks = b"\nbuiltin declare %s -- %s" % (flags, quoted(name)) if flags != b"-f" else b""
-    return Part(f"function {os.fsdecode(name)}", script + marks)
+    return Part(f"function {shown(name)}", script + marks)
 
 
 def _alias(name: bytes, value: bytes) -> Part:
-    return Part(f"alias {os.fsdecode(name)}", b"builtin alias -- " + quoted(name + b"=" + value), (value,))
+    return Part(f"alias {shown(name)}", b"builtin alias -- " + quoted(name + b"=" + value), (value,))
 
 
 def _switches(text: bytes) -> Iterator[bytes]:
@@ -119,6 +119,11 @@ def _options(on: list[bytes]) -> bytes:
     """One command: the next would be traced."""
     off = [b"+o " + name for name in ON_BY_DEFAULT if name not in on]
     return b"\\builtin set " + b" ".join([*off, *(b"-o " + name for name in on if name not in NOT_FOR_THE_NEXT)])
+
+
+def shown(name: bytes) -> str:
+    """For a sentence: names are whatever bytes an agent chose."""
+    return printable(name).replace("\n", "\\n")
 
 
 def quoted(word: bytes) -> bytes:

@@ -39,7 +39,7 @@ def names(folder: Path) -> list[str]:
 
 
 def call(name: str, arguments: dict) -> dict:
-    notes = Path("notes.txt")
+    notes = Path("/workspace/notes.txt")
     lines = notes.read_text().splitlines() if notes.exists() else []
     match name:
         case "add":

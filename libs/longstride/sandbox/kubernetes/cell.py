@@ -247,7 +247,7 @@ class PodCell:
             **({"RLIMIT_NPROC": limits.processes} if self._model.own_users else {}),
         }
         environment = {**ENVIRONMENT, **command.env}
-        named = {"argv": command.argv, "env": environment, "cwd": WORKSPACE, "rlimits": bounds, "cpu_s": limits.cpu_s}
+        named = {"argv": command.argv, "env": environment, "cwd": command.cwd, "rlimits": bounds, "cpu_s": limits.cpu_s}
         return {"do": "run", **named}
 
     def _watch(self, channel: Channel, limits: SandboxLimits, cancelled: Cancellation) -> Outcome:

@@ -99,7 +99,7 @@ def survey(name: str, server: Server, backend: SandboxBackend, secrets: Mapping[
 def command(
     name: str, server: Server, secrets: Mapping[str, bytes], workspace: Volume, limits: SandboxLimits
 ) -> Command:
-    """How a server is started."""
+    """How a server is started: not in the workspace, for what an agent wrote there must not become a part of the program."""
     return Command(
         server.argv(name),
         workspace,
@@ -108,6 +108,7 @@ def command(
         files=mounted(secrets),
         folders=server.folders(name),
         egress=server.egress,
+        cwd=server.home(name),
     )
 
 

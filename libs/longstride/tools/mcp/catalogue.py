@@ -84,22 +84,32 @@ class Server(Pinned):
         return tuple(self._filled(word, name, {}) for word in (self.command, *self.args))
 
     def variables(self, name: str, secrets: Mapping[str, bytes]) -> dict[str, str]:
-        """Its environment.
+        """Its environment. Python looks for modules in the server's folder, never where it or a child of it happens to be.
 
         Args:
             name: the server's.
             secrets: the values of those that it names.
         """
-        return {key: self._filled(value, name, secrets) for key, value in self.env.items()}
+        own = {key: self._filled(value, name, secrets) for key, value in self.env.items()}
+        beside = {"PYTHONPATH": _shown(name)} if self.folder else {}
+        return {**beside, **own, "PYTHONSAFEPATH": "1"}
 
     def folders(self, name: str) -> dict[str, Path]:
         """As ``Command.folders``."""
         return {f"{FOLDERS}/{name}": self.folder} if self.folder else {}
 
+    def home(self, name: str) -> str:
+        """As ``Command.cwd``: its own folder, else the root."""
+        return _shown(name) if self.folder else "/"
+
     def _filled(self, word: str, name: str, secrets: Mapping[str, bytes]) -> str:
         known = {f"{SECRET}{key}": os.fsdecode(value.strip()) for key, value in secrets.items()}
-        known["folder"] = f"{SUPPORT}/{FOLDERS}/{name}"
+        known["folder"] = _shown(name)
         return PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), word)
+
+
+def _shown(name: str) -> str:
+    return f"{SUPPORT}/{FOLDERS}/{name}"
 
 
 class Catalogue(Pinned):

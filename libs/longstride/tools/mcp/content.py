@@ -104,7 +104,11 @@ def _holds(part: str, value: Any) -> bool:
 
 def _base(uri: str) -> str:
     """The last part of a URI's path, as a file name."""
-    return ODD.sub("_", urlsplit(uri).path.rstrip("/").rpartition("/")[2])[-64:] or "resource"
+    try:
+        path = urlsplit(uri).path
+    except ValueError:
+        return "resource"
+    return ODD.sub("_", path.rstrip("/").rpartition("/")[2])[-64:] or "resource"
 
 
 def _line(text: str) -> str:

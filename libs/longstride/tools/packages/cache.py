@@ -13,6 +13,7 @@ from typing import BinaryIO
 from uuid import uuid4
 
 from longstride.sandbox.egress.served import Unserved
+from longstride.tools.packages.listing import SHA256
 
 PAGE_S = 300.0
 """Seconds for which a page is believed."""
@@ -140,6 +141,12 @@ class PackageCache:
                 total -= size
 
     def _path(self, sha256: str) -> Path:
+        """
+        Raises:
+            ValueError: a name that is no sha256 could lead out of the folder.
+        """
+        if not SHA256.fullmatch(sha256):
+            raise ValueError(f"{sha256[:100]!r} is not a sha256 in lower-case hexadecimal")
         return self.folder / "files" / sha256
 
     def _page(self, name: str) -> Path:

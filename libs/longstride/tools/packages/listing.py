@@ -64,7 +64,7 @@ def _of_json(page: bytes, address: str) -> Iterator[PackageFile]:
             size=size if isinstance(size, int) else None,
             requires_python=entry.get("requires-python"),
             yanked=entry.get("yanked", False),
-            metadata_sha256=beside.get("sha256") if isinstance(beside, dict) else None,
+            metadata_sha256=_verified(beside.get("sha256")) if isinstance(beside, dict) else None,
         )
 
 
@@ -81,7 +81,7 @@ def _of_html(page: bytes, address: str) -> Iterator[PackageFile]:
             sha256=fragment.removeprefix("sha256=").lower() if fragment.startswith("sha256=") else "",
             requires_python=attributes.get("data-requires-python"),
             yanked=(attributes["data-yanked"] or True) if "data-yanked" in attributes else False,
-            metadata_sha256=beside.removeprefix("sha256=") if beside.startswith("sha256=") else None,
+            metadata_sha256=_verified(beside.removeprefix("sha256=")) if beside.startswith("sha256=") else None,
         )
 
 
@@ -103,7 +103,13 @@ class _Links(HTMLParser):
 
 def _usable(file: PackageFile) -> bool:
     web = urlsplit(file.url).scheme in ("http", "https")
-    return web and FILE_NAME.fullmatch(file.name) is not None and SHA256.fullmatch(file.sha256) is not None
+    return web and FILE_NAME.fullmatch(file.name) is not None and _verified(file.sha256) is not None
+
+
+def _verified(sha256: object) -> str | None:
+    """In lower case; ``None`` for what is no sha256."""
+    digest = sha256.lower() if isinstance(sha256, str) else ""
+    return digest if SHA256.fullmatch(digest) else None
 
 
 def written(project: str, files: Sequence[PackageFile]) -> bytes:
