@@ -436,3 +436,11 @@ def test_without_a_step_that_computes_nothing_is_built(tmp_path: Path) -> None:
     lines = "RUN apt-get update && apt-get install -y gcc\nRUN set -e; mkdir -p /app/x\nRUN chown -R a:a /app\n"
     task = read(harbor(tmp_path, DOCKERFILE + lines))
     assert (task.build, [file.path for file in task.files]) == (None, ["data/words.txt"])
+
+
+def test_another_user_is_told_of(tmp_path: Path) -> None:
+    lines = "FROM debian:12-slim\nWORKDIR /app\nUSER nobody\nCOPY . .\n"
+    told = read(harbor(tmp_path, lines)).notes
+    assert told[1:] == (
+        "environment/Dockerfile line 3: USER nobody: every command, RUN's too, is run under a user of the sandbox's own",
+    )

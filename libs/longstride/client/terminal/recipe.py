@@ -16,8 +16,8 @@ from longstride.client.terminal.network import NEEDS
 from longstride.client.terminal.places import PlaceRefused, Places
 from longstride.sandbox.rootfs import ENVIRONMENT
 
-IGNORED = frozenset(("CMD", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "USER", "VOLUME"))
-"""They say nothing about where the agent starts: every command, RUN's too, is run under a user of the sandbox's own."""
+IGNORED = frozenset(("CMD", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "VOLUME"))
+"""They say nothing about where the agent starts, or with what."""
 GENERAL = frozenset(("almalinux", "alpine", "busybox", "buildpack-deps", "debian", "fedora", "rockylinux", "ubuntu"))
 LANGUAGES = {
     "python": "python3",
@@ -144,6 +144,7 @@ class Recipe:
             "ADD": self._copy,
             "RUN": self._run,
             "SHELL": self._set_shell,
+            "USER": self._user,
         }
         try:
             if instruction.keyword in doing:
@@ -164,6 +165,9 @@ class Recipe:
         self.notes.append(f"{self.name} line {instruction.line}: {instruction}: {what}")
 
     # -- instructions ---------------------------------------------------------------------------------------------------
+
+    def _user(self, instruction: Instruction) -> None:
+        self._note(instruction, "every command, RUN's too, is run under a user of the sandbox's own")
 
     def _from(self, instruction: Instruction) -> None:
         self._images += 1
