@@ -152,7 +152,24 @@ def test_a_conversation(world: World) -> None:
     assert task.last is not None
     assert task.last.observation is not None
     assert task.last.observation.exit_code == 3
-    assert task.call("process_send", name="r", text="anybody?")[1] == "[r ended with exit code 3]"
+    told = task.call("process_send", name="r", text="anybody?")
+    assert told == ("failed", "nothing was sent to r: it does not run any more")
+
+
+def test_nothing_is_sent_to_an_input_that_was_closed(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="d", command="deaf")
+    task.call("process_send", name="d", newline=False, end_of_input=True, wait_s=0)
+    told = task.call("process_send", name="d", text="anybody?", wait_s=0)
+    assert told == ("failed", "nothing was sent to d: its input was closed before")
+
+
+def test_the_time_of_a_call_that_waits_is_the_tasks(world: World) -> None:
+    task = world.task
+    task.call("process_start", name="d", command="deaf")
+    task.call("process_poll", name="d", wait_s=0.3)
+    assert task.last is not None
+    assert task.last.usage.wall_ms >= 300
 
 
 def test_a_step_that_is_made_again_is_answered_the_same_and_sends_nothing_twice(world: World) -> None:

@@ -1,6 +1,7 @@
 """One action: open the workspace, carry the action out, judge a submission, commit, answer."""
 
 import errno
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -220,7 +221,10 @@ class Executor:
     def _carry_out(self, call: Call) -> ActionExecuted:
         bench = call.bench
         try:
+            began = time.monotonic()
             result = call.tool.run(call.arguments, bench)
+            if call.tool.kept:
+                result = _with_waiting(result, time.monotonic() - began)
             judgement = self._judge(call)
             result = _with_processes(call, result)
             if bench.cancelled.is_set():
@@ -306,6 +310,11 @@ class Executor:
         if result is None:
             return Observation(status=status, text=shown, full=full)
         return Observation(status=result.status, text=shown, full=full, exit_code=result.exit_code, limit=result.limit)
+
+
+def _with_waiting(result: ToolResult, seconds: float) -> ToolResult:
+    """A call that waits for a process takes time, whatever the process itself is charged."""
+    return replace(result, usage=result.usage.model_copy(update={"wall_ms": result.usage.wall_ms + seconds * 1e3}))
 
 
 def _with_processes(call: Call, result: ToolResult) -> ToolResult:

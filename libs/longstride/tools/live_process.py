@@ -41,6 +41,10 @@ END_S = 15.0
 """For a killed sandbox to be gone."""
 
 
+class InputClosed(ValueError):
+    """It reads nothing any more; the text says why."""
+
+
 class InputFull(ValueError):
     """The program does not read what it was sent before."""
 
@@ -86,6 +90,7 @@ class LiveProcess:
         self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._waiting = 0
         self._told_in: int | None = None
+        self._hung_up = False
         self._read_from, self._read_in = 0, step
         self._next = 0
         self._accounted_in: int | None = None
@@ -216,9 +221,12 @@ class LiveProcess:
         """Pass it on; ``False``: the program has not read all of it yet.
 
         Raises:
+            InputClosed: nobody will ever read it.
             InputFull: too much waits already.
         """
         if step != self._told_in:
+            if not self.running or self._hung_up:
+                raise InputClosed("its input was closed before" if self.running else "it does not run any more")
             if self._waiting + len(data) > MOST_WAITING:
                 raise InputFull
             self._told_in = step
@@ -226,6 +234,7 @@ class LiveProcess:
                 self._waiting += len(data)
             self._input.put(data)
             if end:
+                self._hung_up = True
                 self._input.put(None)
         self._until(lambda: self._waiting == 0, TAKEN_S, cancelled)
         return self._waiting == 0

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from longstride.tools.live_process import MOST_WAITING, Heard, InputFull
+from longstride.tools.live_process import MOST_WAITING, Heard, InputClosed, InputFull
 from longstride.tools.process_report import refused, report
 from longstride.tools.process_start import FIRST_S, Name
 from longstride.tools.task_processes import KEPT_NOWHERE
@@ -46,6 +46,8 @@ class ProcessSend(Tool[ProcessSendArguments]):
         step = bench.processes.step
         try:
             taken = process.send(step, _bytes(arguments), end=arguments.end_of_input, cancelled=bench.cancelled)
+        except InputClosed as error:
+            return refused(f"nothing was sent to {arguments.name}: {error}")
         except InputFull:
             return refused(
                 f"{arguments.name} does not read: {MOST_WAITING} bytes wait for it already; nothing was sent"
