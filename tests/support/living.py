@@ -35,6 +35,8 @@ class LivingTask:
     workspace: ArtifactRef | None = None
     step: int = 0
     egress: Egress | None = None
+    tools: tuple[str, ...] = TOOLS
+    secrets: tuple[str, ...] = ()
     last: ActionExecuted | None = field(default=None, repr=False)
 
     def call(
@@ -53,7 +55,8 @@ class LivingTask:
         command = ExecuteAction(
             step=self.step,
             action=Action.model_validate({"tool": tool, "arguments": arguments}),
-            tools=TOOLS,
+            tools=self.tools,
+            secrets=self.secrets,
             workspace=self._before,
             limits=self.limits,
             isolation="process",

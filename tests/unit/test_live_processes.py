@@ -16,6 +16,7 @@ from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import Command
 from longstride.sandbox.errors import ExecutionCancelled, NetworkGone, SandboxFailed
 from longstride.sandbox.memory import AskedToEnd, MemoryCell, MemorySandbox, Process
+from longstride.sandbox.secrets import MemorySecrets
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.errors import StorageUnavailable
 from longstride.storage.memory import MemoryArtifacts
@@ -25,10 +26,11 @@ from longstride.tools.live_process import LiveProcess
 from longstride.tools.lookout import OVERLAP, STRIDE, Lookout
 from longstride.tools.output_ring import OutputRing
 from longstride.tools.registry import builtin_tools
+from longstride.tools.shell import Shell
 from longstride.tools.tool import Bench
 from tests.support.eventually import eventually
 from tests.support.leaks import none_left
-from tests.support.living import LivingTask
+from tests.support.living import TOOLS, LivingTask
 
 LIMITS = SandboxLimits(wall_s=5, disk_mb=1, files=50, output_bytes=4096, output_mb=1)
 
@@ -586,3 +588,32 @@ def test_a_ring_keeps_the_end_and_counts_the_rest() -> None:
     assert ring.since(0) == (b"ghij", 6)
     assert ring.since(8) == (b"ij", 0)
     assert ring.since(10) == (b"", 0)
+
+
+class Keeper(Shell):
+    """A tool with a secret of its own, as those of MCP servers have them."""
+
+    name = "keeper"
+    secrets = ("token",)
+
+
+@pytest.mark.parametrize("known", [(), ("token",)])
+def test_a_tools_own_secret_in_a_file_is_in_no_later_snapshot(tmp_path: Path, known: tuple[str, ...]) -> None:
+    value = b"t0p-secret-token"
+    world = made(tmp_path)
+    registry = builtin_tools().extended([Keeper()])
+    secrets = MemorySecrets({("default", "token"): value})
+    executor = Executor(
+        world.backend, world.workspaces, world.artifacts, registry, secrets, households=world.households
+    )
+    task = LivingTask(executor, LIMITS, tools=(*TOOLS, "keeper"), secrets=known)
+    task.call("process_start", name="deaf", command="deaf")
+    status, text = task.call("keeper", command=f"write log {value.decode()}")
+    assert (status, "[not kept in the workspace: log (holds secret token)]" in text) == ("ok", True)
+    task.call("shell", command="write other x")
+    with Workspaces(world.artifacts, world.backend.volumes).open("reader", task.workspace, limits=LIMITS) as kept:
+        assert sorted(path.name for path in kept.volume.path.iterdir()) == ["other"]
+    status, text = task.call("process_poll", name="deaf")
+    assert ("it was lost: a file in the workspace held secret token" in text) is (known == ())
+    world.households.close()
+    world.workspaces.close()

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from longstride.contracts.v1.action import ToolSpec
-from longstride.tools.mcp.shape import TooMuchWork, faults, schema_objection
+from longstride.tools.mcp.shape import TooMuchWork, _bounded, _steps, faults, schema_objection
 from longstride.tools.schema import objection
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
@@ -145,3 +145,93 @@ def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
         name="fly", description="Fly.", parameters={"type": "object", "properties": {"a": deep}}
     )
     assert "nested too deeply" in str(objection(spec))
+
+
+UNIQUE = {"type": "object", "properties": {"a": {"uniqueItems": True}}}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [1, 1.0],
+        [1, True],
+        [0, False],
+        [{"x": 1, "y": [2]}, {"y": [2.0], "x": 1}],
+        [{"x": 1}, {"x": True}],
+        ["1", 1, None, "null", [], {}],
+        [[1, 2], [2, 1]],
+        [-0.0, 0],
+        "aa",
+    ],
+)
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_is_unique_is_the_librarys_own(items: object, wanted: bool) -> None:
+    schema = {"properties": {"a": {"uniqueItems": wanted}}}
+    verdict = jsonschema.Draft202012Validator(schema).is_valid({"a": items})
+    assert (faults(schema, {"a": items}) == []) is verdict
+
+
+def steps(schema: dict, value: dict) -> int:
+    """How many a check takes."""
+    token = _steps.set(0)
+    try:
+        list(_bounded(jsonschema.Draft202012Validator)(schema).iter_errors(value))
+        return _steps.get()
+    finally:
+        _steps.reset(token)
+
+
+def test_many_objects_are_unique_by_one_look_at_each() -> None:
+    assert steps(UNIQUE, {"a": [{"n": n} for n in range(4000)]}) < 3 * 4000
+    assert faults(UNIQUE, {"a": [{"n": n} for n in range(4000)] + [{"n": 7}]}) == ['a: it holds {"n":7} twice']
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"allOf": [{"uniqueItems": True}] * 100}, [{"n": n} for n in range(4000)]),
+        ({"items": {"enum": [{"n": n} for n in range(1000)]}}, [{"n": 999}] * 2000),
+        ({"items": {"const": [0] * 4000}}, [[0] * 4000] * 300),
+        ({"items": {"required": ["a"] * 2000}}, [{"a": 1}] * 2000),
+        ({"allOf": [{"items": {}}] * 1000}, [0] * 10_000),
+        ({"anyOf": [{"type": "string"}] * 900}, ["x" * 1000] * 4000),
+        ({"allOf": [{"pattern": "a$"}] * 900}, "a" * 1_000_000),
+        ({"patternProperties": {f"x{n}": {} for n in range(900)}}, {"y" * 10_000 + str(n): 1 for n in range(100)}),
+    ],
+    ids=["unique", "enum", "const", "required", "items", "messages", "pattern", "names"],
+)
+def test_work_is_counted_by_what_it_goes_through(schema: dict, value: object) -> None:
+    with pytest.raises(TooMuchWork, match="more than 100000 steps"):
+        faults({"type": "object", "properties": {"a": schema}}, {"a": value})
+
+
+def test_a_long_list_of_a_real_kind_is_checked() -> None:
+    kinds = {
+        "type": "array",
+        "items": {"type": "string", "enum": [f"kind {n}" for n in range(100)]},
+        "uniqueItems": False,
+    }
+    rows = {"type": "array", "items": {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}}
+    schema = {"properties": {"kinds": kinds, "rows": rows}}
+    assert faults(schema, {"kinds": ["kind 7"] * 500, "rows": [{"n": n} for n in range(5000)]}) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"multipleOf": 0.1}, float("inf")),
+        ({"multipleOf": 0.5}, 10**400),
+        ({"multipleOf": 0}, 1),
+        ({"$ref": "http://[x/y"}, 1),
+        ({"minLength": "3"}, "abc"),
+    ],
+    ids=["endless", "huge", "zero", "address", "keyword"],
+)
+def test_a_check_that_breaks_is_given_up(schema: dict, value: object) -> None:
+    with pytest.raises(TooMuchWork):
+        faults({"type": "object", "properties": {"a": schema}}, {"a": value})
+
+
+@pytest.mark.parametrize("named", ["http://[x/y", 7, ["x"], {"a": 1}, None])
+def test_a_dialect_that_is_none_is_an_objection_at_the_most(named: object) -> None:
+    assert schema_objection({"$schema": named, "type": "object"})

@@ -157,3 +157,23 @@ def test_a_name_that_is_no_hash_reaches_no_file(cache: PackageCache, tmp_path: P
     with pytest.raises(ValueError, match="is not a sha256"):
         cache.keep(name, [b"x"], "a.whl")
     assert outside.read_text() == "mine"
+
+
+def test_pages_and_what_is_under_way_take_room(cache: PackageCache) -> None:
+    keep(cache, b"a" * 600)
+    used(cache, b"a" * 600, 50)
+    cache.keep_page("i.large", b"p" * 300)
+    assert held(cache, b"a" * 600)
+    used(cache, b"a" * 600, 50)
+    cache.keep_page("i.other", b"q" * 300)
+    assert (held(cache, b"a" * 600), cache.page("i.large"), cache.page("i.other")) == (False, b"p" * 300, b"q" * 300)
+    (cache.folder / "files" / ".part-alive").write_bytes(b"x" * 500)
+    cache.keep_page("i.third", b"r")
+    assert cache.page("i.third") == b"r"
+    assert cache.page("i.large") is None
+
+
+def test_the_size_of_a_file_that_is_here(cache: PackageCache) -> None:
+    assert cache.size(sha(b"wheel")) is None
+    keep(cache, b"wheel")
+    assert cache.size(sha(b"wheel")) == 5

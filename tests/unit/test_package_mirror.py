@@ -24,7 +24,7 @@ from longstride.sandbox.egress.served import Unserved, way_to
 from longstride.sandbox.memory import MemorySandbox, Process
 from longstride.tools.packages import pip as pip_module
 from longstride.tools.packages.cache import PackageCache
-from longstride.tools.packages.listing import JSON_TYPE, read
+from longstride.tools.packages.listing import JSON_TYPE, packed, read, unpacked
 from longstride.tools.packages.mirror import Mirror
 from longstride.tools.packages.upstream import Upstream
 from services.tool_executor.settings import ToolExecutorSettings
@@ -213,6 +213,26 @@ def test_the_proxy_answers_for_the_host_and_records_it(stand, tmp_path: Path) ->
     assert other.startswith(b"HTTP/1.1 403 pypi.example:80 is not on this task's allow-list")
     assert [record.verdict for record in records] == ["allowed", "allowed", "failed", "refused", "refused", "refused"]
     assert (records[0].received, records[0].why) == (len(good), "package index: the page of wording, from the index")
+
+
+def test_the_head_of_a_file_fetches_none(stand) -> None:
+    here = stand(shop())
+    place = here.file()
+    with pytest.raises(Unserved, match="is not known before it is fetched: ask for it with GET") as unknown:
+        here.mirror.answer(place, NeverCancelled(), whole=False)
+    assert unknown.value.status == 405
+    assert not [path for path in here.index.asked if "+f" in path]
+    whole = here.get(place)
+    assert here.mirror.answer(place, NeverCancelled(), whole=False).size == len(whole)
+
+
+def test_the_head_of_a_file_has_the_size_that_the_index_names(stand) -> None:
+    here = stand(shop())
+    place = here.file()
+    [file] = unpacked(here.mirror._cache.page(f"{here.mirror._name}.wording"))
+    here.mirror._cache.keep_page(f"{here.mirror._name}.wording", packed([replace(file, size=77)]))
+    assert here.mirror.answer(place, NeverCancelled(), whole=False).size == 77
+    assert not [path for path in here.index.asked if "+f" in path]
 
 
 def test_the_twin_of_a_sandbox_asks_the_same(stand, tmp_path: Path) -> None:

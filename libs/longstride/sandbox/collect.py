@@ -38,6 +38,8 @@ class Collected:
     """The inodes of the directories."""
     left_out: list[str] = field(default_factory=list)
     """Paths with why they are not kept."""
+    withheld: set[str] = field(default_factory=set)
+    """Names of the secrets because of which something is left out."""
     exact: bool = True
     """Whether a restored workspace would be the same as this one, hard links and all."""
     count: int = 0
@@ -58,6 +60,7 @@ class Collected:
             seen=dict(self.seen),
             folders=dict(self.folders),
             left_out=list(self.left_out),
+            withheld=set(self.withheld),
         )
 
     def forget(self, path: str) -> None:
@@ -73,6 +76,11 @@ class Collected:
         """Something is there and not kept."""
         self.left_out.append(f"{path} ({why})")
         self.exact = False
+
+    def withhold(self, path: str, secret: str) -> None:
+        """It holds a secret, and is not kept."""
+        self.leave_out(path, f"holds secret {secret}")
+        self.withheld.add(secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +153,7 @@ def take(collected: Collected, found: Found, limits: SandboxLimits, known: Known
     _count(collected, found, limits)
     mode, path = found.status.st_mode, found.path
     if known.secrets and (secret := secret_in(os.fsencode(path), known.secrets)):
-        collected.leave_out(path, f"holds secret {secret}")
+        collected.withhold(path, secret)
     elif stat.S_ISDIR(mode):
         collected.dirs[path], collected.folders[path] = mode & 0o777, found.status.st_ino
     elif stat.S_ISLNK(mode):
@@ -159,7 +167,7 @@ def take(collected: Collected, found: Found, limits: SandboxLimits, known: Known
 def _take_link(collected: Collected, found: Found, known: Known) -> None:
     target = os.readlink(found.name, dir_fd=found.directory)
     if secret := secret_in(os.fsencode(target), known.secrets):
-        collected.leave_out(found.path, f"holds secret {secret}")
+        collected.withhold(found.path, secret)
     else:
         collected.links[found.path] = target
 
@@ -184,7 +192,7 @@ def _hash(collected: Collected, found: Found, secrets: Mapping[str, bytes]) -> S
     if not stat.S_ISREG(status.st_mode) or status.st_ino != found.status.st_ino:
         raise WorkspaceUnusable(f"{found.path} changed while it was being collected")
     if secret:
-        collected.leave_out(found.path, f"holds secret {secret}")
+        collected.withhold(found.path, secret)
         return None
     entry = FileEntry(status.st_mode & 0o777, status.st_size, status.st_mtime_ns, digest)
     return Seen(status.st_ino, status.st_ctime_ns, now, entry)

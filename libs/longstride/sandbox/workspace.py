@@ -8,7 +8,7 @@ import os
 import subprocess
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -206,6 +206,8 @@ class Workspace:
         self._state = state
         self._limits = limits
         self._open = True
+        self._fate = "the call was stopped"
+        """Why it is discarded, where nobody says."""
         self.volume = volume
         self.left_out: tuple[str, ...] = ()
         """After a commit: what was there and is not kept, e.g. ``run/socket (socket)``."""
@@ -215,7 +217,9 @@ class Workspace:
         """Reading and writing from the host's side, never through a link that leads out."""
         return WorkspaceFiles(self.volume)
 
-    def commit(self, session: str, secrets: Mapping[str, bytes] = NO_SECRETS) -> ArtifactRef:
+    def commit(
+        self, session: str, secrets: Mapping[str, bytes] = NO_SECRETS, passing: Collection[str] = ()
+    ) -> ArtifactRef:
         """Store what changed; the same state in the same session is the same reference, and nothing is written.
 
         Call it only when no process that may write is left, or all of them are paused.
@@ -223,6 +227,8 @@ class Workspace:
         Args:
             session: whose the objects are.
             secrets: name → value; a file that holds one is left out.
+            passing: names of those that the next commit may not know. It would keep such a file, so the workspace stays open, to
+                be discarded, pinned or not: once those who are paused go on, for what is frozen may not die.
 
         Raises:
             WorkspaceUnusable: it cannot be kept; it is discarded, and the next ``open`` gives the state before.
@@ -234,6 +240,9 @@ class Workspace:
             watch = self._state.watch or _watched(self.volume, stored.manifest)
         self._state = State(stored, collected, watch, collected.exact)
         self.left_out = tuple(collected.left_out)
+        if found := sorted(collected.withheld.intersection(passing)):
+            self._fate = f"a file in the workspace held secret {found[0]}, which no other call may see"
+            return stored.ref
         if not collected.exact and self.volume not in self._workspaces._pinned:
             self.discard()
             return stored.ref
@@ -248,11 +257,11 @@ class Workspace:
         self._workspaces._keep(self._task_id, self.volume, self._state)
         return self._state.ref
 
-    def discard(self, why: str = "the call was stopped") -> None:
+    def discard(self, why: str | None = None) -> None:
         """The directory may hold anything: drop it. ``why`` is for those who work in it between steps."""
         if self._open:
             self._open = False
-            self._workspaces._drop(self.volume, self._state, why)
+            self._workspaces._drop(self.volume, self._state, why or self._fate)
 
     def copy(self) -> "Workspace":
         """A second workspace with the same content, for what must not harm this one. It can only be discarded."""

@@ -292,7 +292,8 @@ class Executor:
         if not call.tool.changes_workspace:
             return opened.release(), ""
         with call.bench.still():
-            ref = opened.commit(call.session, call.bench.secrets)
+            own = set(call.tool.secrets).difference(call.command.secrets)
+            ref = opened.commit(call.session, call.bench.secrets, own)
             if call.bench.processes:
                 call.bench.processes.household.committed()
         left_out = ", ".join(map(printable_path, opened.left_out[:20]))

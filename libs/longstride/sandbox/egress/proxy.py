@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import h11
@@ -174,16 +175,16 @@ class Proxy:
         """
         if wanted.onward is None or wanted.onward.method not in (b"GET", b"HEAD"):
             raise Refusal(405, f"{wanted.host} is asked with GET or HEAD, by http:// alone")
-        path = wanted.onward.target.decode("ascii")
+        path, whole = wanted.onward.target.decode("ascii"), wanted.onward.method == b"GET"
+        ask = partial(site.answer, path, self.ended, whole=whole)
         try:
-            asked = asyncio.get_running_loop().run_in_executor(self._resolvers, site.answer, path, self.ended)
-            answer = await asked
+            answer = await asyncio.get_running_loop().run_in_executor(self._resolvers, ask)
         except Unserved as error:
             raise Refusal(error.status, str(error), failed=True) from error
         entry.verdict, entry.why = "allowed", answer.told
         transfer = Transfer(entry, self._world, self.outward, self.inward)
         with answer.body:
-            await self._bounded(transfer, transfer.answer(answer, client[1], whole=wanted.onward.method == b"GET"))
+            await self._bounded(transfer, transfer.answer(answer, client[1], whole=whole))
 
     def _require_room(self) -> None:
         bounds, ledger = self._world.bounds, self.ledger

@@ -49,8 +49,13 @@ class Ended(Protocol):
 class Served(Protocol):
     """One host. May be asked from many threads."""
 
-    def answer(self, path: str, ended: Ended) -> Answer:
+    def answer(self, path: str, ended: Ended, *, whole: bool = True) -> Answer:
         """What it has under a path. Blocks.
+
+        Args:
+            path: what is asked for.
+            ended: whether anybody still waits.
+            whole: whether the body is wanted; where it is not, nothing is fetched for it, and ``body`` may be empty.
 
         Raises:
             Unserved: nothing, or it cannot be had now.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
@@ -31,7 +32,7 @@ class PackageCache:
     folder: Path
     """Made when it is first needed."""
     most_bytes: int
-    """Of all files together; those that nobody used for longest go first."""
+    """Of all files and pages together, those that are under way counted; what nobody used for longest goes first."""
 
     def file(self, sha256: str) -> BinaryIO | None:
         """A file that is here; one that does not have this hash any more goes, and counts as absent."""
@@ -47,6 +48,13 @@ class PackageCache:
         os.utime(file.fileno())
         file.seek(0)
         return file
+
+    def size(self, sha256: str) -> int | None:
+        """Bytes of a file that is here."""
+        try:
+            return self._path(sha256).stat().st_size
+        except FileNotFoundError:
+            return None
 
     def keep(self, sha256: str, chunks: Iterable[bytes], what: str) -> BinaryIO:
         """Write a file as it comes, and give it back open.
@@ -87,6 +95,7 @@ class PackageCache:
             part.write_bytes(data)
             part.replace(path)
             self._drop_stale_pages(path.parent)
+            self._make_room(path)
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -129,7 +138,7 @@ class PackageCache:
     def _make_room(self, newest: Path) -> None:
         """Below the bound again; what is open stays readable for those who have it."""
         now, entries = time.time(), []
-        for path in (self.folder / "files").iterdir():
+        for path in chain(self._folder("files").iterdir(), self._folder("pages").iterdir()):
             with suppress(FileNotFoundError):
                 entries.append((path.stat().st_mtime, path.stat().st_size, path))
         total = sum(size for _, size, _ in entries)
@@ -147,11 +156,15 @@ class PackageCache:
         """
         if not SHA256.fullmatch(sha256):
             raise ValueError(f"{sha256[:100]!r} is not a sha256 in lower-case hexadecimal")
-        return self.folder / "files" / sha256
+        return self._folder("files") / sha256
+
+    def _folder(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     def _page(self, name: str) -> Path:
-        return self.folder / "pages" / f"{name}.json"
+        return self._folder("pages") / f"{name}.json"
 
     def _part(self, path: Path) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
         return path.with_name(f"{PART}{uuid4().hex}")

@@ -61,7 +61,7 @@ def _of_json(page: bytes, address: str) -> Iterator[PackageFile]:
             name=str(entry["filename"]),
             url=urljoin(address, entry["url"]),
             sha256=str(entry.get("hashes", {}).get("sha256", "")).lower(),
-            size=size if isinstance(size, int) else None,
+            size=size if isinstance(size, int) and size >= 0 else None,
             requires_python=entry.get("requires-python"),
             yanked=entry.get("yanked", False),
             metadata_sha256=_verified(beside.get("sha256")) if isinstance(beside, dict) else None,

@@ -32,13 +32,13 @@ class Mirror:
         self._cache = cache
         self._name = hashlib.sha256(upstream.index.encode()).hexdigest()[:16]
 
-    def answer(self, path: str, ended: Ended) -> Answer:
+    def answer(self, path: str, ended: Ended, *, whole: bool = True) -> Answer:
         """A project's page, or one of the files that it names."""
         try:
             if page := PAGE.fullmatch(path):
                 return self._page(page["project"], ended)
             if file := FILE.fullmatch(path):
-                return self._file(file["project"], file["sha256"], unquote(file["name"]), ended)
+                return self._file(file["project"], file["sha256"], unquote(file["name"]), ended, whole=whole)
         except OSError as error:
             raise Unserved(500, f"the executor cannot use its cache of packages: {error.strerror}") from error
         raise Unserved(404, f"the package index shows projects and their files, and nothing at {path[:100]!r}")
@@ -65,15 +65,25 @@ class Mirror:
         self._cache.keep_page(f"{self._name}.{project}", packed(files))
         return files, "from the index"
 
-    def _file(self, project: str, sha256: str, name: str, ended: Ended) -> Answer:
+    def _file(self, project: str, sha256: str, name: str, ended: Ended, *, whole: bool) -> Answer:
         files, _ = self._files(project, ended)
         file = next((f for f in files if (f.name, f.sha256) == (name.removesuffix(BESIDE), sha256)), None)
         places = {file.name: (file.url, file.sha256), file.name + BESIDE: _beside(file)} if file else {}
         url, wanted = places.get(name, (None, None))
         if url is None or wanted is None:
             raise Unserved(404, f"the package index has no file {name!r} of {project} any more")
+        if not whole:
+            return self._head(wanted, name, file.size if file and name == file.name else None)
         body, source = self._body(url, wanted, name, ended)
         return Answer(body, _size(body), BINARY, f"package index: {name}, {source}")
+
+    def _head(self, sha256: str, name: str, listed: int | None) -> Answer:
+        """Without the file itself: a download that nobody reads would be charged to nobody."""
+        size = self._cache.size(sha256)
+        size = listed if size is None else size
+        if size is None:
+            raise Unserved(405, f"the size of {name!r} is not known before it is fetched: ask for it with GET")
+        return Answer(BytesIO(), size, BINARY, f"package index: {name}, its size alone")
 
     def _body(self, url: str, sha256: str, name: str, ended: Ended) -> tuple[BinaryIO, str]:
         if kept := self._cache.file(sha256):
