@@ -202,12 +202,14 @@ class Households:
             self._households[task_id] = household
 
     def end(self, task_id: str) -> None:
-        """The task has ended: so do its processes, and its directory goes."""
+        """The task has ended: so do its processes, and its directory goes. What fails can be tried again."""
         with self._guard:
-            household = self._households.pop(task_id, None)
+            household = self._households.get(task_id)
         if household:
             household.lose("the task has ended")
             self.workspaces.forget(task_id)
+            with self._guard:
+                self._households.pop(task_id, None)
             _log_unaccounted(task_id, *household.unaccounted())
 
     def let_go(self, task_id: str) -> None:
