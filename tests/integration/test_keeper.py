@@ -73,6 +73,10 @@ def cmdline(process: Path) -> bytes:
         return b""
 
 
+def running(command: bytes) -> list[str]:
+    return [path.name for path in Path("/proc").iterdir() if path.name.isdigit() and cmdline(path) == command]
+
+
 @pytest.fixture
 def service() -> Iterator[Service]:
     # Other ids must be able to enter the folder of the workspaces.
@@ -132,14 +136,14 @@ def test_a_call_that_is_called_off_ends_there_too(service: Service) -> None:
 def test_a_killed_child_calls_its_call_off(service: Service) -> None:
     task = service.task()
     serve(task, 8513)
-    idle = len(os.listdir(f"/proc/{service.keeper}/task"))  # noqa: PTH208
     child = os.fork()
     if child == 0:
-        task.call("process_poll", name="web", wait_s=15, until_end=True)
+        task.call("shell", command="exec sleep 85.13")
         os._exit(0)
-    eventually(lambda: len(os.listdir(f"/proc/{service.keeper}/task")) > idle)  # noqa: PTH208
+    eventually(lambda: running(b"sleep\0" + b"85.13\0"))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    eventually(lambda: not running(b"sleep\0" + b"85.13\0"))
     eventually(lambda: serving_processes(8513) == [])
 
 

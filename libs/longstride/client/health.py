@@ -103,7 +103,7 @@ def extra_of(module: str) -> str:
 def _importable(module: str) -> bool:
     """Whether it would be found; nothing is imported but its parent."""
     try:
-        return importlib.util.find_spec(module) is not None
+        return module in sys.modules or importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
 
