@@ -14,6 +14,9 @@ WORKERS ?= 3
 PYTEST_ARGS ?=
 # The virtual environment is ours, whoever runs make.
 export PIP_ROOT_USER_ACTION := ignore
+# An index that does not answer for a moment is no reason to fail.
+export PIP_DEFAULT_TIMEOUT := 60
+export PIP_RETRIES := 9
 
 .PHONY: help
 help: ## Print this list
