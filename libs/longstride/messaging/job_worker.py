@@ -208,6 +208,8 @@ class EmbeddedJobs:
     def _run(self) -> None:
         try:
             self._controller = self._worker.controller(self._ready.set)
+            # Two of Celery's threads might find it not started at the same time, and start it twice.
+            self._controller.timer.ensure_started()
             self._controller.start()
         except BaseException as error:
             self.failure = error
