@@ -1,7 +1,5 @@
 """RabbitMQ, PostgreSQL and S3 die in the middle of twenty tasks: all end, none twice."""
 
-from contextlib import suppress
-
 import pytest
 
 from infra.native import Stack
@@ -9,7 +7,6 @@ from longstride.contracts.v1.check import FileCheck
 from longstride.contracts.v1.commands import SubmitTask
 from tests.chaos.test_kill_points import NOTHING, audited, left
 from tests.support.deployment import Deployment
-from tests.support.eventually import eventually
 
 APPENDS = [{"tool": "shell", "arguments": {"command": f"echo {i} >> log; cat log"}} for i in range(3)]
 LINES = [*APPENDS, {"tool": "submit", "arguments": {"answer": "done"}}]
@@ -24,7 +21,7 @@ def test_a_server_is_killed_and_restarted_under_twenty_tasks(deployment: Deploym
     task_ids = [
         deployment.submit(SubmitTask(instruction=f"Count {i}.", policy=policy, checks=checks)) for i in range(TASKS)
     ]
-    eventually(lambda: sum(bool(deployment.steps(t)) for t in task_ids) >= TASKS // 4, 60)
+    deployment.eventually(lambda: sum(bool(deployment.steps(t)) for t in task_ids) >= TASKS // 4, 60)
     stack.restart(server, kill=True)
     heads = deployment.ended(*task_ids, timeout_s=200)
     assert [(h.outcome, h.reason, h.steps) for h in heads] == [("succeeded", "checks_passed", 4)] * TASKS
@@ -34,6 +31,5 @@ def test_a_server_is_killed_and_restarted_under_twenty_tasks(deployment: Deploym
         assert types.count("ended") == 1
         assert types.count("action_observed") == 4
         assert audited(deployment, task_id) == ["task_accepted", *["action"] * 4, "task_ended"]
-        with suppress(AssertionError):
-            eventually(lambda task_id=task_id: left(deployment, task_id) == NOTHING, 60)
+        deployment.eventually(lambda task_id=task_id: left(deployment, task_id) == NOTHING, 60)
         assert left(deployment, task_id) == NOTHING

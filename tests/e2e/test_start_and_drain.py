@@ -52,9 +52,11 @@ def test_what_is_missing_at_start_is_waited_for_and_then_named(
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("service", ["planner", "tool-executor"])
+@pytest.mark.parametrize(
+    ("service", "checks"), [("planner", {"start"}), ("tool-executor", {"start", "broker", "children"})]
+)
 def test_a_service_that_still_waits_at_its_start_is_not_well_and_says_for_what(
-    deployment: Deployment, tmp_path: Path, service: str
+    deployment: Deployment, tmp_path: Path, service: str, checks: set[str]
 ) -> None:
     with Ports(tmp_path, ("metrics",)) as ports:
         page = f"http://127.0.0.1:{ports.numbers['metrics']}/healthz"
@@ -65,13 +67,15 @@ def test_a_service_that_still_waits_at_its_start_is_not_well_and_says_for_what(
         }
         process = subprocess.Popen([sys.executable, "-m", MODULES[service]], env=environment, cwd=ROOT)
         try:
-            status, body = eventually(lambda: (said := _asked(page))[0] and said, 60)
+            status, _ = eventually(lambda: (said := _asked(page))[0] and said, 60)
             assert status == 503
-            eventually(lambda: "waiting up to 60 s for PostgreSQL" in _asked(page)[1], 60)
+            status, body = eventually(lambda: "for PostgreSQL" in (said := _asked(page))[1] and said, 60)
+            assert status == 503
+            assert json.loads(body)["checks"]["start"].startswith("waiting up to 60 s for PostgreSQL")
+            assert set(json.loads(body)["checks"]) == checks
         finally:
             process.kill()
             process.wait()
-    assert json.loads(body)["checks"]["start"]
 
 
 def _asked(page: str) -> tuple[int, str]:

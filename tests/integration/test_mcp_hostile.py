@@ -51,7 +51,7 @@ PAYLOADS = {
     "no end of questions": (
         f"n = 9\nwhile True: n += 1; sys.stdout.write({PLEASE!r} % n)",
         None,
-        "came to nothing at tools/call",
+        "more than 5000",
     ),
     "answers to nobody": (
         "say(id=999, result={}); say(id=call['id'] + 1, result={}); time.sleep(60)",
@@ -110,7 +110,9 @@ def evil(code: str, *tools: ServerTool) -> dict[str, Server]:
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_hostile_answer_ends_its_own_call_alone(box: Arena, payload: str) -> None:
     code, status, part = PAYLOADS[payload]
-    told, text = seen(act(with_servers(box, evil(CALLED + code)), "evil__go", limits=SHORT))
+    # What is stopped by a count, and not by the clock, may take a slow machine a while to count.
+    bounds = SMALL if part.startswith("more than") else SHORT
+    told, text = seen(act(with_servers(box, evil(CALLED + code)), "evil__go", limits=bounds))
     assert status in (None, told), text
     assert part in text
     assert box.left_over() == set()

@@ -16,6 +16,7 @@ from longstride.sandbox.errors import ExecutionCancelled
 from longstride.sandbox.secrets import MemorySecrets
 from longstride.tools.mcp.catalogue import CatalogueUnusable, Server
 from longstride.tools.mcp.listing import ServerTool
+from tests.conftest import unavailable
 from tests.support.eventually import eventually
 from tests.support.mcp.arena import GO, NOTES, act, notes_arena, pinned, seen, surveyed, with_servers
 from tests.support.mcp.notes_server import PICTURE
@@ -280,7 +281,7 @@ server.run("stdio")
 
 def test_a_server_of_the_official_sdk(box: Arena) -> None:
     if python_of(box) != "{}.{}".format(*sys.version_info[:2]):
-        pytest.skip("the sandbox's Python cannot load this environment's packages")
+        unavailable("the sandbox's Python cannot load this environment's packages")
     packages = Path(mcp.__file__).parents[1]
     roomy = SMALL.model_copy(update={"memory_mb": 512, "files": 5000})
     server = Server(

@@ -212,7 +212,8 @@ def test_memory_bomb(box: Arena, kernel: Kernel, greed: str) -> None:
     execution = box.python(greed, limits(memory_mb=64, disk_mb=512, wall_s=30))
     assert execution.status == "limit"
     assert execution.limit == "memory_mb=64"
-    assert execution.usage.max_memory_mb < 64 + kernel.memory_mb + 1, "some pages were asked for when it was full"
+    most = 64 + kernel.memory_mb + 1 if kernel.gvisor else 64
+    assert execution.usage.max_memory_mb <= most, "gVisor asks for some pages when it is full"
 
 
 def test_disk_fill(box: Arena) -> None:
@@ -383,6 +384,7 @@ def test_nothing_of_the_system_can_be_written(box: Arena, kernel: Kernel) -> Non
     told = dict(line.split() for line in said(box.run(("python3", "-c", code, *paths))).splitlines())
     refused = ("EROFS", "EACCES", "EPERM", "ENOENT", "EIO")
     own = {path for path in paths if path.endswith("oom_score_adj")} if kernel.gvisor else set()
+    assert kernel.gvisor or told["/proc/self/oom_score_adj"] == "EROFS"
     assert set(told) == set(paths)
     assert {path: answer for path, answer in told.items() if answer not in refused and path not in own} == {}
 

@@ -33,7 +33,7 @@ def database(database_url: str) -> Iterator[Database]:
 
 
 def test_one_tasks_trouble_ends_neither_the_watch_nor_the_others(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = MemorySandbox(tmp_path, {"sh": busy})
     workspaces = Workspaces(artifacts := MemoryArtifacts(), backend.volumes)
@@ -54,6 +54,7 @@ def test_one_tasks_trouble_ends_neither_the_watch_nor_the_others(
         trouble.setattr(Household, "lose", lose_but_the_first)
         watch.start()
         eventually(lambda: not second.running)
+        eventually(lambda: "the processes of task first could not be ended" in caplog.text)
     eventually(lambda: households.tasks == [])
     assert not first.running
     assert watch.failure is None

@@ -6,10 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from longstride.contracts.envelope import seal
 from longstride.contracts.ids import new_id
@@ -21,6 +21,7 @@ from longstride.storage.tasks import TaskHead
 from tests.support.eventually import eventually
 from tests.support.servers import Servers
 
+T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 MODULES = {
     "planner": "services.planner.main",
@@ -88,6 +89,13 @@ class Deployment:
                 cwd=ROOT,
             )
 
+    def eventually(self, condition: Callable[[], T], timeout_s: float) -> T:
+        """As ``eventually.eventually``; where it does not come true, with what every service logged."""
+        try:
+            return eventually(condition, timeout_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from None
+
     def kill(self, service: str) -> None:
         """kill -9 of a service and of the children it made."""
         process = self.processes.pop(service)
@@ -148,10 +156,7 @@ class Deployment:
             heads = [self.head(task_id) for task_id in task_ids]
             return [h for h in heads if h] if all(h and h.outcome for h in heads) else None
 
-        try:
-            return eventually(all_ended, timeout_s) or []
-        except AssertionError as error:
-            raise AssertionError(f"{error}: {[self.head(t) for t in task_ids][:3]}\n{self.logs()}") from None
+        return self.eventually(all_ended, timeout_s) or []
 
     def steps(self, task_id: str) -> list[StepSummary]:
         """The task's steps."""

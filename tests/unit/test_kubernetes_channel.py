@@ -6,9 +6,6 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-
-pytest.importorskip("websocket", reason="the kubernetes extra is not installed")
-
 import websocket
 
 from longstride.sandbox.errors import SandboxFailed

@@ -259,7 +259,6 @@ def test_the_twin_of_a_sandbox_asks_the_same(stand, tmp_path: Path) -> None:
 
 
 def test_a_pip_without_a_wheel_is_packed_from_where_it_is(tmp_path: Path) -> None:
-    pytest.importorskip("pip")
     spec = pip_module.find_spec("pip")
     assert spec
     assert spec.origin

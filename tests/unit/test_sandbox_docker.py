@@ -94,7 +94,7 @@ def test_an_engine_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_container_that_has_ended_is_neither_paused_nor_an_error() -> None:
-    errors = pytest.importorskip("docker.errors")
+    import docker.errors as errors
 
     class Ended:
         """As an engine answers (HTTP 409) for a container that does not run."""

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("k8s_agent_sandbox", reason="the kubernetes extra is not installed")
-
 import yaml
 
 from longstride.contracts.v1.action import Action

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import re2
 from pydantic import Field, StringConstraints
 
+from longstride.tools.live_process import LiveProcess
 from longstride.tools.lookout import Found, anything, nothing
 from longstride.tools.process_report import refused, report
-from longstride.tools.process_start import Name
-from longstride.tools.task_processes import KEPT_NOWHERE
-from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
+from longstride.tools.process_tool import ProcessArguments, ProcessTool
+from longstride.tools.tool import Bench, ToolResult
 
 MOST_MEMORY = 1 << 20
 """Bytes for a pattern."""
@@ -21,11 +21,9 @@ class BadPattern(ValueError):
     """It is none, or too large; the text says so."""
 
 
-class ProcessPollArguments(Arguments):
+class ProcessPollArguments(ProcessArguments):
     """Arguments of ``process_poll``."""
 
-    name: Name
-    """Which process."""
     wait_s: Annotated[float, Field(ge=0, le=3600)] = 0.0
     """Seconds to wait at the most for output, or for the process to end."""
     pattern: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
@@ -34,29 +32,20 @@ class ProcessPollArguments(Arguments):
     """Wait for the end of the process, whatever it writes."""
 
 
-class ProcessPoll(Tool[ProcessPollArguments]):
+class ProcessPoll(ProcessTool[ProcessPollArguments]):
     """Waits where asked to, within the limits of a call."""
 
     name = "process_poll"
     description = "Read what a process wrote since you last looked, and whether it runs or how it ended; wait for that if you like."
     arguments = ProcessPollArguments
-    offered = False
-    kept = True
 
-    def run(self, arguments: ProcessPollArguments, bench: Bench) -> ToolResult:
+    def ask(self, process: LiveProcess, arguments: ProcessPollArguments, bench: Bench, step: int) -> ToolResult:
         """Wait, then read."""
-        if bench.processes is None:
-            return refused(KEPT_NOWHERE)
         try:
             found = _expecting(arguments)
         except BadPattern as error:
             return refused(str(error))
-        _ = bench.workspace  # What the process wrote is part of this step, and where it lives is the task's directory.
-        process = bench.processes.household.get(arguments.name)
-        if process is None:
-            return refused(bench.processes.unknown(arguments.name))
-
-        wait_s, step = min(arguments.wait_s, bench.limits.wall_s), bench.processes.step
+        wait_s = min(arguments.wait_s, bench.limits.wall_s)
         seen = process.wait(step, wait_s, bench.cancelled, found)
         heard = process.poll(step)
         missing = process.running and arguments.pattern and not arguments.until_end and not seen

@@ -4,18 +4,16 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from longstride.tools.live_process import MOST_WAITING, Heard, InputClosed, InputFull
+from longstride.tools.live_process import MOST_WAITING, Heard, InputClosed, InputFull, LiveProcess
 from longstride.tools.process_report import refused, report
-from longstride.tools.process_start import FIRST_S, Name
-from longstride.tools.task_processes import KEPT_NOWHERE
-from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
+from longstride.tools.process_start import FIRST_S
+from longstride.tools.process_tool import ProcessArguments, ProcessTool
+from longstride.tools.tool import Bench, ToolResult
 
 
-class ProcessSendArguments(Arguments):
+class ProcessSendArguments(ProcessArguments):
     """Arguments of ``process_send``."""
 
-    name: Name
-    """Which process."""
     text: Annotated[str, StringConstraints(max_length=262_144)] = ""
     """What to write."""
     newline: bool = True
@@ -26,24 +24,15 @@ class ProcessSendArguments(Arguments):
     """Seconds to wait for its answer; 0: the answer is left for process_poll."""
 
 
-class ProcessSend(Tool[ProcessSendArguments]):
+class ProcessSend(ProcessTool[ProcessSendArguments]):
     """Writes, waits a moment, and reads."""
 
     name = "process_send"
     description = "Write to the standard input of a process, and read what it answers."
     arguments = ProcessSendArguments
-    offered = False
-    kept = True
 
-    def run(self, arguments: ProcessSendArguments, bench: Bench) -> ToolResult:
+    def ask(self, process: LiveProcess, arguments: ProcessSendArguments, bench: Bench, step: int) -> ToolResult:
         """A process that ended is told nothing, and says so."""
-        if bench.processes is None:
-            return refused(KEPT_NOWHERE)
-        _ = bench.workspace
-        process = bench.processes.household.get(arguments.name)
-        if process is None:
-            return refused(bench.processes.unknown(arguments.name))
-        step = bench.processes.step
         try:
             taken = process.send(step, _bytes(arguments), end=arguments.end_of_input, cancelled=bench.cancelled)
         except InputClosed as error:

@@ -10,11 +10,11 @@ from longstride.sandbox.base import WORKSPACE, Execution
 from longstride.tools.household import Crowded
 from longstride.tools.lookout import nothing
 from longstride.tools.process_report import refused, report
+from longstride.tools.process_tool import Name
 from longstride.tools.shell import FIND_SHELL
 from longstride.tools.task_processes import KEPT_NOWHERE, NotKept
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult, of_execution
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$")]
 START = f'cd -- "$2" || exit 1; {FIND_SHELL}'
 FIRST_S = 0.3
 """For a program to fail at once, or to say something."""

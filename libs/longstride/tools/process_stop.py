@@ -4,22 +4,20 @@ from typing import Annotated
 
 from pydantic import Field
 
-from longstride.tools.process_report import refused, report
-from longstride.tools.process_start import Name
-from longstride.tools.task_processes import KEPT_NOWHERE
-from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
+from longstride.tools.live_process import LiveProcess
+from longstride.tools.process_report import report
+from longstride.tools.process_tool import ProcessArguments, ProcessTool
+from longstride.tools.tool import Bench, ToolResult
 
 
-class ProcessStopArguments(Arguments):
+class ProcessStopArguments(ProcessArguments):
     """Arguments of ``process_stop``."""
 
-    name: Name
-    """Which process."""
     grace_s: Annotated[float, Field(ge=0, le=60)] = 5.0
     """Seconds between asking (end of input, SIGTERM) and killing."""
 
 
-class ProcessStop(Tool[ProcessStopArguments]):
+class ProcessStop(ProcessTool[ProcessStopArguments]):
     """Asks, then kills."""
 
     name = "process_stop"
@@ -27,16 +25,8 @@ class ProcessStop(Tool[ProcessStopArguments]):
         "End a process: its input ends, it gets SIGTERM, and it is killed when it does not end; read its last output."
     )
     arguments = ProcessStopArguments
-    offered = False
-    kept = True
 
-    def run(self, arguments: ProcessStopArguments, bench: Bench) -> ToolResult:
+    def ask(self, process: LiveProcess, arguments: ProcessStopArguments, bench: Bench, step: int) -> ToolResult:
         """One that has ended stays as it is."""
-        if bench.processes is None:
-            return refused(KEPT_NOWHERE)
-        _ = bench.workspace
-        process = bench.processes.household.get(arguments.name)
-        if process is None:
-            return refused(bench.processes.unknown(arguments.name))
         process.stop(min(arguments.grace_s, bench.limits.wall_s), bench.cancelled)
-        return report(process, process.poll(bench.processes.step))
+        return report(process, process.poll(step))
