@@ -576,6 +576,7 @@ def test_what_it_used_is_known_although_its_sandbox_cannot_be_cleared(
 
 
 def test_a_pattern_that_is_none(world: World) -> None:
+    world.task.call("process_start", name="a", command="echo")
     assert "no regular expression" in world.task.call("process_poll", name="a", pattern="(")[1]
 
 
