@@ -2,9 +2,8 @@
 
 import json
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from longstride.client.embedded_stack import EmbeddedStack
 from tests.e2e.test_cli_embedded import Newcomer
+from tests.support.http_server import listening
 from tests.support.package_index import served, shop
 
 STACK = (sys.executable, str(Path(__file__).parents[1] / "support/opened_stack.py"))
@@ -32,13 +32,8 @@ class Page(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with listening(Page) as number:
+        yield number
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from longstride.sandbox.egress.addresses import Addresses
 from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.egress.proxy import World
 from longstride.sandbox.mounts import mounts_below
+from tests.support.http_server import listening
 from tests.support.sandboxes import SMALL, Arena, arena, processes_of
 
 HOST = "packages.example.com"
@@ -60,13 +61,8 @@ class Pages(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with listening(Pages) as number:
+        yield number
 
 
 @pytest.fixture(scope="module", params=("bubblewrap", "runc"))

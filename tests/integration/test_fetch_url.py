@@ -4,10 +4,9 @@ The servers listen on loopback, which the tests open by argument; names come fro
 """
 
 import gzip
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from longstride.contracts.v1.events import ActionExecuted
 from longstride.sandbox.egress.addresses import Addresses
 from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.egress.proxy import World
+from tests.support.http_server import listening
 from tests.support.sandboxes import SMALL, Arena, arena
 from tests.support.tls_front import TlsFront
 
@@ -127,23 +127,18 @@ LIMITS = SMALL.model_copy(update={"disk_mb": 1})
 @pytest.fixture(scope="module", params=("bubblewrap", "runc"))
 def net(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
     folder = tmp_path_factory.mktemp("certificates")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
     other = folder / "other"
     other.mkdir()
     with (
-        TlsFront("127.0.0.1", server.server_port, folder, HOST) as good,
-        TlsFront("127.0.0.1", server.server_port, other, HOST) as bad,
+        listening(Pages) as port,
+        TlsFront("127.0.0.1", port, folder, HOST) as good,
+        TlsFront("127.0.0.1", port, other, HOST) as bad,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("SSL_CERT_FILE", str(good.certificate))
         world = World(addresses=Addresses([ip_network("127.0.0.0/8")]), resolve=lambda host, port: ["127.0.0.1"])
         with arena(name=request.param, gates=Gates(world)) as box:
-            yield Net(box, server.server_port, good.port, bad.port)
-    server.shutdown()
-    server.server_close()
-    thread.join()
+            yield Net(box, port, good.port, bad.port)
 
 
 def seen(executed: ActionExecuted) -> tuple[str, str]:

@@ -5,13 +5,14 @@ import hashlib
 import io
 import json
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Literal
+
+from tests.support.http_server import listening
 
 Style = Literal["json", "html"]
 
@@ -146,16 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def served(index: PackageIndex) -> Iterator[PackageIndex]:
     """The index on a port of its own."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"index": index}))
-    index.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with listening(type("Handler", (_Handler,), {"index": index})) as index.port:
         yield index
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def shop() -> PackageIndex:
