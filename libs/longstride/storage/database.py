@@ -74,7 +74,6 @@ class Database:
         )
         event.listen(self._engine, "connect", _prepare)
         event.listen(self._engine, "checkout", _refuse_hung_up)
-        self._outbox_ids = IdBlock()
 
     @property
     def engine(self) -> Engine:
@@ -95,11 +94,11 @@ class Database:
         Raises:
             StorageError: the retryable ones may be tried again from the start, see ``retrying``.
         """
-        with translated, self._connection() as connection:
+        with translated, self._connection() as (connection, outbox_ids):
             try:
                 with connection.pipeline() as pipeline:
                     transaction = Transaction(connection, pipeline, durable)
-                    uow = UnitOfWork(transaction, self._outbox_ids, self._notify_outbox)
+                    uow = UnitOfWork(transaction, outbox_ids, self._notify_outbox)
                     try:
                         yield uow
                         uow.committing()
@@ -117,13 +116,13 @@ class Database:
         self._engine.dispose()
 
     @contextmanager
-    def _connection(self) -> "Iterator[psycopg.Connection[Any]]":
+    def _connection(self) -> "Iterator[tuple[psycopg.Connection[Any], IdBlock]]":
         pooled = self._engine.raw_connection()
         connection = pooled.driver_connection
         assert isinstance(connection, psycopg.Connection)
         try:
             connection.autocommit = True  # psycopg's own BEGIN costs a round trip; ours travels with what follows
-            yield connection
+            yield connection, pooled.info.setdefault("outbox ids", IdBlock())
         finally:
             if connection.closed:
                 pooled.invalidate()

@@ -8,7 +8,11 @@ SIZE = 64
 
 
 class IdBlock:
-    """Outbox ids this process has drawn and not used. Sequences are not transactional: a rolled-back draw stays drawn."""
+    """Outbox ids that one connection has drawn and not used. A rolled-back draw stays drawn, until the server crashes.
+
+    Such a crash may forget what no durable commit followed, draws included, and give the same ids to others. So a block
+    lives no longer than its connection: a durable commit on that covers the draw, too.
+    """
 
     def __init__(self) -> None:
         self._ids: deque[int] = deque()
