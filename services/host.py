@@ -78,6 +78,14 @@ class Host:
         """From now on its other checks tell how it does."""
         self.telemetry.health.withdraw(CHECK)
 
+    def patiently(self, act: Callable[[], None], name: str) -> None:
+        """Do at the start what needs ``name``, which may go away again after ``check`` has found it there.
+
+        Raises:
+            StorageError: it did not come back in time, or waiting would not help.
+        """
+        patiently(act, name, self.connections.patience_s, self.startup.say)
+
     @cached_property
     def artifacts(self) -> ArtifactStore:
         """The artifact store."""

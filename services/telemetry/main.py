@@ -22,7 +22,7 @@ def parts(host: Host) -> Sequence[Part]:
     check_handlers("telemetry", table)
     spans = handler_spans(host.telemetry, "telemetry")
     dispatcher = Dispatcher("telemetry", table, backbone.database, backbone.outbox, middleware=[spans])
-    schedule_sweeps(backbone.database, settings)
+    host.patiently(lambda: schedule_sweeps(backbone.database, settings), "PostgreSQL")
     return [
         *host.watched(Serving(backbone.bus, "longstride.telemetry", dispatcher, slots=settings.slots)),
         Vitals(backbone.database, host.telemetry.metrics),
