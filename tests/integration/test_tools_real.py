@@ -174,6 +174,18 @@ CHECKS = [
     ("missing program", "pytest-that-nobody-has -q", (False, 0.0, "'pytest-that-nobody-has', which is not installed")),
     ("own file is no program", "$LONGSTRIDE_CHECKS/nothing.sh", (False, 0.0, "cannot be run")),
     ("the agents program", "./built/app", (False, 0.0, None)),
+    ("its word on what the check uses", "echo 'sh: 1: python3: not found' >&2; exit 127", (False, 0.0, None)),
+    (
+        "its word on what nobody asked for",
+        "python3 -c \"import sys; sys.exit(print('sh: 1: ' + 'no' + 'thing: not found', file=sys.stderr) or 127)\"",
+        (False, 0.0, None),
+    ),
+    (
+        "its word on the checks own file",
+        'echo "sh: 1: $LONGSTRIDE_CHECKS/run.sh: Permission denied" >&2; exit 126',
+        (False, 0.0, None),
+    ),
+    ("no interpreter", "$LONGSTRIDE_CHECKS/odd.sh", (False, 0.0, "cannot be run")),
     ("memory", "python3 -c 'bytearray(1 << 30)'", (False, 0.0, None)),
     ("time", "sleep 60", (False, 0.0, None)),
 ]
@@ -184,6 +196,7 @@ def test_command_checks_judge_what_was_submitted(box: Arena, name: str, run: str
     own = (
         InputFile(path="deep/test.py", text="import os\nassert open(os.environ['LONGSTRIDE_ANSWER']).read() == '42'\n"),
         InputFile(path="run.sh", text="#!/bin/sh\necho 1 of 4\necho score=0.25\nexit 1\n"),
+        InputFile(path="odd.sh", text="#!/usr/bin/nobody-has-this\n"),
     )
     check = CommandCheck(name=name, run=run, files=own, timeout_s=1.5)
     told = box.act("submit", answer="42", checks=(check,), inputs=(SALES,), task=f"check {name}".replace(" ", "-"))

@@ -84,6 +84,8 @@ def program(process: Process) -> int:
             (process.workspace / "fill").write_bytes(bytes(2 << 20))
         case "fail":
             return 9
+        case "ask_and_go":
+            process.connect("api.example.com", int(rest))
         case "ask_and_wait":
             process.connect("api.example.com", int(rest))
             process.work(60)
@@ -589,6 +591,44 @@ def test_a_ring_keeps_the_end_and_counts_the_rest() -> None:
     assert ring.since(0) == (b"ghij", 6)
     assert ring.since(8) == (b"ij", 0)
     assert ring.since(10) == (b"", 0)
+
+
+def test_a_file_with_a_secret_is_handed_in_by_nobody(tmp_path: Path) -> None:
+    """While a process lives, the directory stays in use with what no snapshot keeps."""
+    value = b"t0p-secret-token"
+    world = made(tmp_path)
+    secrets = MemorySecrets({("default", "token"): value})
+    executor = Executor(
+        world.backend, world.workspaces, world.artifacts, builtin_tools(), secrets, households=world.households
+    )
+    task = LivingTask(executor, LIMITS, tools=(*TOOLS, "artifact_put"), secrets=("token",))
+    task.call("process_start", name="deaf", command="deaf")
+    task.call("shell", command=f"write log {value.decode()}")
+    assert task.call("artifact_put", path="log") == ("failed", "log is not kept: it holds secret token")
+    task.call("shell", command=f"write {value.decode()} harmless")
+    assert task.call("artifact_put", path=value.decode())[1] == "[secret token] is not kept: it holds secret token"
+    status, text = task.call("submit", answer="x", artifacts=["log"])
+    assert (status, text) == ("invalid", "not submitted: artifact log is not kept: it holds secret token")
+    assert [key for key, (data, _) in world.artifacts._objects.items() if value in data] == []
+    world.households.close()
+    world.workspaces.close()
+
+
+def test_a_host_named_by_a_secret_is_in_no_record(tmp_path: Path) -> None:
+    world = made(tmp_path)
+    secrets = MemorySecrets({("default", "token"): b"api.example"})
+    executor = Executor(
+        world.backend, world.workspaces, world.artifacts, builtin_tools(), secrets, households=world.households
+    )
+    egress = Egress(rules=(EgressRule(host="other.example.com"),))
+    task = LivingTask(executor, LIMITS, secrets=("token",), egress=egress)
+    status, text = task.call("shell", command="ask_and_go 443")
+    assert task.last is not None
+    assert task.last.traffic is not None
+    assert "[secret token].com" in text
+    assert "api.example" not in task.last.model_dump_json()
+    assert [connection.host for connection in task.last.traffic.connections] == ["[secret token].com"]
+    world.workspaces.close()
 
 
 class Keeper(Shell):

@@ -22,6 +22,7 @@ from longstride.sandbox.memory import LimitReached, MemorySandbox, Process
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.errors import ArtifactMissing, StorageFull
 from longstride.storage.memory import MemoryArtifacts
+from longstride.tools.examiner import ABSENT
 from longstride.tools.executor import Executor
 from longstride.tools.registry import Registry, builtin_tools
 from longstride.tools.shell import Shell
@@ -66,6 +67,10 @@ def interpreter(process: Process) -> int:
         case "missing":
             process.stderr.write(f"/bin/sh: 1: {rest}: not found\n".encode())
             return 127
+        case "pytest":  # asked for where the agent has nothing
+            return ABSENT
+        case "python3":
+            return 0
         case "half":
             process.print("score=0.5")
             return 1
@@ -428,8 +433,9 @@ def test_a_check_that_cannot_run_is_no_verdict(world: World) -> None:
         CommandCheck(name="sandbox", run="break"),
         CommandCheck(name="own file", run="missing /run/longstride/checks/test.sh"),
         CommandCheck(name="agents file", run="missing ./app"),
+        CommandCheck(name="the agents word", run="missing python3"),
     )
-    assert [bool(c.error) for c in executed.checks] == [True, True, True, True, False]
+    assert [bool(c.error) for c in executed.checks] == [True, True, True, True, False, False]
     assert (
         executed.checks[0].error
         == "the check needs the program 'pytest', which is not installed on the executor's host"

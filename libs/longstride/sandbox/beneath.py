@@ -19,6 +19,8 @@ OPENAT2 = 437
 NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH = 0x01, 0x02, 0x04, 0x08
 ALWAYS = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 """A FIFO without a peer must not hang the opener, and a terminal must not become this process's own."""
+TRIES = 1000
+"""The kernel does not know whether a path leads out while something on it is moved. Somebody may do nothing else."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -48,7 +50,8 @@ def open_beneath(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0, 
         links: follow symbolic links that stay inside.
 
     Raises:
-        OSError: EXDEV where the path leads out, ELOOP at a link that is not to be followed, and those of open(2).
+        OSError: EXDEV where the path leads out, ELOOP at a link that is not to be followed, EAGAIN where somebody moves what is
+            on it all the time, and those of open(2).
     """
     how = NO_XDEV | NO_MAGICLINKS | BENEATH | (0 if links else NO_SYMLINKS)
     descriptor = _openat2(root, path, flags | ALWAYS, mode, how)
@@ -90,7 +93,7 @@ def read_all(descriptor: int, limit: int) -> bytes:
 def _openat2(root: int, path: str, flags: int, mode: int, resolve: int) -> int | None:
     """``None`` where the kernel, or a container's filter, has no openat2."""
     how = _OpenHow(flags, mode, resolve)
-    while True:
+    for _ in range(TRIES):
         result: int = _syscall()(OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
         if result >= 0:
             return result
@@ -99,6 +102,7 @@ def _openat2(root: int, path: str, flags: int, mode: int, resolve: int) -> int |
             return None
         if code not in (errno.EAGAIN, errno.EINTR):
             raise OSError(code, os.strerror(code), path)
+    raise OSError(errno.EAGAIN, "it is moved all the time, or leased", path)
 
 
 @functools.cache

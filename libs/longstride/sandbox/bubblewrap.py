@@ -21,6 +21,7 @@ class BubblewrapSandbox(HostedBackend):
     """Runs commands in bubblewrap."""
 
     name = "bubblewrap"
+    builds_as_owner = True
 
     def __init__(self, scratch: Path | None = None, gates: Gates | None = None) -> None:
         """Find what the host gives; else as ``HostedBackend``."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -25,18 +26,23 @@ from longstride.sandbox.base import (
 )
 from longstride.sandbox.cgroup import BWRAP, Group, Overhead
 from longstride.sandbox.clock import RunningClock
-from longstride.sandbox.dialogue import OpenInput
+from longstride.sandbox.dialogue import OpenInput, Still
 from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.egress.inside import with_relay
 from longstride.sandbox.errors import NetworkGone, SandboxFailed
 from longstride.sandbox.meter import GroupMeter, Meter, TreeMeter, descendants, parent
 from longstride.sandbox.programs import program, signalled
 from longstride.sandbox.runs import RunFolder
-from longstride.sandbox.supervisor import LocalProcess, Outcome, Outer, Supervisor, readable, reported
+from longstride.sandbox.supervisor import GLANCE_S, LocalProcess, Outcome, Outer, Supervisor, readable, reported
 from longstride.sandbox.verdict import Evidence, judge
 
 START_S = 30.0
 """For a sandbox to be built; a machine under load takes seconds."""
+
+
+def always() -> bool:
+    """Yes."""
+    return True
 
 
 class Jailer:
@@ -48,7 +54,7 @@ class Jailer:
     def __init__(self, process: Outer, status_fd: int) -> None:
         """
         Args:
-            process: started.
+            process: started; its input never blocks who writes.
             status_fd: where it reports; closed at the end.
         """
         self.process = process
@@ -85,6 +91,9 @@ class Jailer:
         finally:
             for descriptor in (*pass_fds, write_end):
                 os.close(descriptor)
+        assert process.stdin is not None
+        # Code inside can fill the pipe itself, at any moment after there was room in it.
+        os.set_blocking(process.stdin.fileno(), False)
         return cls(process, read_end)
 
     def wait_until_ready(self) -> None:
@@ -109,19 +118,28 @@ class Jailer:
         """Host pid of the first process inside."""
         return reported(self.reports, "child-pid")
 
-    def tell(self, script: bytes) -> None:
-        """Let the shell inside carry this out.
+    def tell(self, script: bytes, still: Still = always) -> None:
+        """Let the shell inside carry this out, or what it has become read it.
+
+        Args:
+            script: all of it is written, however long nobody reads.
+            still: asked meanwhile whether to go on.
 
         Raises:
             SandboxFailed: nobody listens any more.
         """
         assert self.process.stdin is not None
+        poll = select.poll()
+        poll.register(self.process.stdin.fileno(), select.POLLOUT)
         waiting = memoryview(script)
         try:
-            while waiting:
-                waiting = waiting[self.process.stdin.write(waiting) :]
+            while waiting and still():
+                if poll.poll(1e3 * GLANCE_S):
+                    waiting = waiting[self.process.stdin.write(waiting) or 0 :]
         except BrokenPipeError as error:
             raise SandboxFailed("the sandbox broke while it waited for its command") from error
+        if waiting:
+            raise SandboxFailed("the sandbox ended before it read all that it was told")
 
     def hang_up(self) -> None:
         """Nothing more will be told."""
@@ -217,10 +235,9 @@ class HostedCell:
             if self._bound != workspace:
                 raise SandboxFailed(f"this sandbox was made for {self._bound.path}, not for {workspace.path}")
             return
-        try:
-            namespace = os.open(f"/proc/{self._jailer.first}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            raise SandboxFailed("the sandbox broke while it waited for its workspace") from error
+        namespace = self._open_namespace("user")
+        if namespace is None:
+            raise SandboxFailed("the sandbox broke while it waited for its workspace")
         try:
             self._folder.attach(workspace, namespace)
         finally:
@@ -266,7 +283,7 @@ class HostedCell:
         try:
             yield
         finally:
-            stdin.hang_up()
+            stdin.cut_off()
 
     def collect(self, workspace: Volume) -> None:
         """The volume is the workspace itself: only the second way to it goes."""
@@ -279,14 +296,21 @@ class HostedCell:
         Raises:
             NetworkGone: it has ended.
         """
-        try:
-            descriptor = os.open(f"/proc/{self._jailer.first}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise NetworkGone from error
-        if not self._first_is_ours:
-            # The number was another's, and so was the network: it may be the host's.
-            os.close(descriptor)
+        descriptor = self._open_namespace("net")
+        if descriptor is None:
             raise NetworkGone
+        return descriptor
+
+    def _open_namespace(self, kind: str) -> int | None:
+        """A descriptor of one of its namespaces, which stays that one whatever ends meanwhile; ``None``: it has ended."""
+        try:
+            descriptor = os.open(f"/proc/{self._jailer.first}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        if not self._first_is_ours:
+            # The number was another's, and so was the namespace: it may be the host's.
+            os.close(descriptor)
+            return None
         return descriptor
 
     @property

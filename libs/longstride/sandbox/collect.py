@@ -22,6 +22,8 @@ from longstride.sandbox.seen import Seen
 
 MAX_DEPTH = 64
 """Levels of directories. Tools of every kind break on deeper trees, ours included."""
+MAX_PATH = 3800
+"""Bytes of a path in the workspace. The kernel takes 4095 at once, and the workspace itself lies somewhere."""
 MEBIBYTE = 1 << 20
 
 
@@ -134,10 +136,10 @@ def reading(volume: Volume) -> Iterator[int]:
         yield root
     except PermissionError as error:
         raise WorkspaceUnusable(
-            f"{error.filename} cannot be read: give its owner the permission (chmod u+rwX)"
+            f"{error.filename!r} cannot be read: give its owner the permission (chmod u+rwX)"
         ) from error
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno not in (errno.ENAMETOOLONG, errno.EAGAIN):
             raise
         raise WorkspaceUnusable(f"the workspace cannot be kept: {error.strerror}") from error
     finally:
@@ -190,7 +192,7 @@ def _hash(collected: Collected, found: Found, secrets: Mapping[str, bytes]) -> S
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         secret = _secret_of(file, secrets)
     if not stat.S_ISREG(status.st_mode) or status.st_ino != found.status.st_ino:
-        raise WorkspaceUnusable(f"{found.path} changed while it was being collected")
+        raise WorkspaceUnusable(f"{found.path!r} changed while it was being collected")
     if secret:
         collected.withhold(found.path, secret)
         return None
@@ -216,6 +218,8 @@ def _count(collected: Collected, found: Found, limits: SandboxLimits) -> None:
     collected.count += 1
     if stat.S_ISREG(found.status.st_mode):
         collected.bytes += found.status.st_size
+    if len(os.fsencode(found.path)) > MAX_PATH:
+        raise WorkspaceUnusable(f"the workspace cannot be kept: a path in it is longer than {MAX_PATH} bytes")
     if collected.count > limits.files:
         raise WorkspaceUnusable(f"the workspace holds more than files={limits.files} entries")
     if collected.bytes > limits.disk_mb * MEBIBYTE:

@@ -62,10 +62,16 @@ class ContainerInput(io.RawIOBase):
         """Yes."""
         return True
 
-    def write(self, data: Any) -> int:
-        """All of it."""
-        self._connection.sendall(data)
-        return len(data)
+    def fileno(self) -> int:
+        """The connection's."""
+        return self._connection.fileno()
+
+    def write(self, data: Any) -> int | None:
+        """What the engine takes at once; ``None``: nothing."""
+        try:
+            return self._connection.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
 
     def close(self) -> None:
         """Nothing more comes."""

@@ -5,6 +5,8 @@
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -21,6 +23,8 @@ REASONS = {
     errno.ENAMETOOLONG: "the name is too long",
     errno.EACCES: "its permissions do not allow this",
     errno.EINVAL: "not a name that a file can have",
+    errno.ETXTBSY: "a program is running from it: stop that first",
+    errno.EAGAIN: "something that runs moves what is on the path all the time",
 }
 """What the agent's own arrangement can make open(2) say."""
 
@@ -80,13 +84,11 @@ class WorkspaceFiles:
         """
         inside = PurePosixPath(relative(path))
         try:
-            with _Opened(self._volume, str(inside.parent), os.O_RDONLY | os.O_DIRECTORY) as folder:
+            with (
+                _Opened(self._volume, str(inside.parent), os.O_RDONLY | os.O_DIRECTORY) as folder,
+                _in_words(path),
+            ):
                 os.unlink(inside.name, dir_fd=folder)
-        except OSError as error:
-            if error.errno not in REASONS:
-                raise
-            if not isinstance(error, FileNotFoundError):
-                raise FileRefused(f"{path}: {REASONS[error.errno]}") from error
         except FileRefused as refused:
             if not isinstance(refused.__cause__, FileNotFoundError):
                 raise
@@ -95,11 +97,23 @@ class WorkspaceFiles:
         for parent in reversed(PurePosixPath(path).parents[:-1]):
             with _Opened(self._volume, str(parent.parent), os.O_RDONLY | os.O_DIRECTORY) as folder:
                 try:
-                    os.mkdir(parent.name, 0o755, dir_fd=folder)
+                    with _in_words(str(parent)):
+                        os.mkdir(parent.name, 0o755, dir_fd=folder)
                 except FileExistsError:
                     continue
             with _Opened(self._volume, str(parent), os.O_RDONLY | os.O_DIRECTORY) as made:
                 _own(made, self._volume)
+
+
+@contextmanager
+def _in_words(path: str) -> Iterator[None]:
+    """Of what agents can arrange, and programs of theirs that run meanwhile."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in REASONS:
+            raise
+        raise FileRefused(f"{path}: {REASONS[error.errno]}") from error
 
 
 class _Opened:
@@ -124,12 +138,8 @@ class _Opened:
 
     def _open(self, root: int) -> int:
         mode = 0o644 if self._flags & os.O_CREAT else 0
-        try:
+        with _in_words(self._path):
             descriptor = open_beneath(root, self._path, self._flags, mode, links=True)
-        except OSError as error:
-            if error.errno in REASONS:
-                raise FileRefused(f"{self._path}: {REASONS[error.errno]}") from error
-            raise
         if not self._flags & os.O_DIRECTORY and not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise FileRefused(f"{self._path}: not a regular file")

@@ -76,6 +76,8 @@ class HostedBackend(ABC):
     name: str
     attaches: bool = True
     """Whether its sandboxes see what is mounted on the host after they were made."""
+    builds_as_owner: bool = False
+    """Whether what builds its sandboxes has the ids of their code already; else it has those of this process."""
     own_ids: bool = True
     """Whether inside its sandboxes ids have other numbers than outside."""
 
@@ -137,8 +139,10 @@ class HostedBackend(ABC):
         assert self._prewarm or bound, "capabilities() says that a sandbox is made for its workspace here"
         owner = self._owner(bound)
         with ExitStack() as stack:
-            mounted, limits = self._bounded, spec.limits
-            folder = stack.enter_context(run_folder(self._scratch, mounted=mounted, owner=owner, limits=limits))
+            mounted, limits, builder = self._bounded, spec.limits, owner if self.builds_as_owner else None
+            folder = stack.enter_context(
+                run_folder(self._scratch, mounted=mounted, owner=owner, builder=builder, limits=limits)
+            )
             group = stack.enter_context(self._group())
             place, network = bound.path if bound else folder.workspace, self._network(spec)
             folders = folder.show(spec.folders)

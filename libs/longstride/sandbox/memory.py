@@ -237,7 +237,7 @@ class MemoryCell:
             _cancelled=cancelled,
             _clock=self._clock,
         )
-        stdin = OpenInput(process.stdin.write, process.stdin.end)
+        stdin = OpenInput(lambda data, _still: process.stdin.write(data), process.stdin.end)
         if dialogue:
             dialogue.opened(stdin)
         else:
@@ -246,7 +246,7 @@ class MemoryCell:
             status, exit_code, limit = self._call(program, process, command)
         finally:
             self._over = True
-            stdin.hang_up()
+            stdin.cut_off()
         full = self._volumes.exhausted(command.workspace, command.limits) if status == "ok" else None
         return Execution(
             status=status,

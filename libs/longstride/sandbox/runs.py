@@ -17,6 +17,8 @@ STICKY = 0o1777
 READABLE = 0o555
 """Check files may be programs."""
 OWN_INODES = 24
+PRIVATE, ENTERED = 0o700, 0o710
+"""Of a run's folder: for its maker alone; or for the group of who builds the sandbox as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +87,25 @@ class RunFolder:
 
 
 @contextmanager
-def run_folder(scratch: Scratch, *, mounted: bool, owner: Owner | None, limits: SandboxLimits) -> Iterator[RunFolder]:
-    """A folder that is gone afterwards."""
+def run_folder(
+    scratch: Scratch, *, mounted: bool, owner: Owner | None, builder: Owner | None, limits: SandboxLimits
+) -> Iterator[RunFolder]:
+    """A folder that is gone afterwards.
+
+    Args:
+        scratch: where.
+        mounted: as a file system of its own.
+        owner: whom the code is on the host.
+        builder: who builds the sandbox, and has to reach what it is built from; ``None``: whoever this process is.
+        limits: of the sandbox.
+    """
     folder = RunFolder(scratch.fresh("run"), mounted)
     try:
         if mounted:
-            mount_tmpfs(folder.path, f"mode=711,{_size(limits, {})}")
+            mount_tmpfs(folder.path, _size(limits, {}))
             share(folder.path)
+        _let_in(folder.path, builder)
+        if mounted:
             _make_temporary(folder.path, owner)
             folder.workspace.mkdir()
             folder.workspace.chmod(0o755)
@@ -124,6 +138,13 @@ def _remove(folder: RunFolder) -> None:
         folder.path.rmdir()
     else:
         remove_tree(folder.path)
+
+
+def _let_in(path: Path, builder: Owner | None) -> None:
+    """Nobody else on this host: what is below may be read by all, or written, and where it is mounted is no secret."""
+    if builder:
+        os.chown(path, -1, builder.gid)
+    path.chmod(ENTERED if builder else PRIVATE)
 
 
 def _make_temporary(path: Path, owner: Owner | None) -> None:

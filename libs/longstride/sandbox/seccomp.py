@@ -45,6 +45,9 @@ AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 SOCK_RAW, SOCK_PACKET, SOCK_TYPE_MASK = 3, 10, 0xF
 TERMINAL_INJECTION = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX put characters into a terminal's input."""
+LEASES = (1024, 1024 + 16)
+"""F_SETLEASE and F_SETDELEG. Whoever opens the file of a lease waits until its holder gives it back, or for 45 seconds: the
+executor, too, when it collects the files of a process that is paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ def by_argument() -> Iterator[tuple[str, int, tuple[Condition, ...]]]:
         yield "clone", errno.EPERM, (Condition(0, "EQ", flag, mask=flag),)
     for request in TERMINAL_INJECTION:
         yield "ioctl", errno.EPERM, (Condition(1, "EQ", request, mask=0xFFFFFFFF),)
+    for command in LEASES:
+        yield "fcntl", errno.EINVAL, (Condition(1, "EQ", command, mask=0xFFFFFFFF),)
     for call in ("socket", "socketpair"):
         yield call, errno.EAFNOSUPPORT, (Condition(0, "GT", AF_NETLINK),)
         for family in sorted(set(range(AF_NETLINK)) - {AF_UNIX, AF_INET, AF_INET6}):

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from longstride.sandbox.files import FileRefused, relative
+from longstride.tools.shelf import NotKept
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
 
 MEBIBYTE = 1 << 20
@@ -43,5 +44,8 @@ class ArtifactPut(Tool[ArtifactPutArguments]):
             return ToolResult("failed", f"{name} has {content.size} bytes; at most {most} are kept".encode())
         if not name.isprintable():
             return ToolResult("failed", f"{name!r} is a name that cannot be shown; rename the file".encode())
-        kept = bench.shelf.put(name, content.data)
+        try:
+            kept = bench.shelf.put(name, content.data)
+        except NotKept as refused:
+            return ToolResult("failed", str(refused).encode())
         return ToolResult("ok", f"kept {name}, size {kept.ref.size}, key {kept.ref.key}".encode(), artifacts=(kept,))

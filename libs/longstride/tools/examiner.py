@@ -1,6 +1,7 @@
 """Judging a submission: each check, against the workspace as it was submitted."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from longstride.agent.checks import cannot_run, judge_answer, judge_command, judge_file, verdict
@@ -25,6 +26,8 @@ ANSWER = f"{SUPPORT}/answer"
 MAX_COMPARED = 16 << 20
 DETAIL = 2000
 NOT_FOUND, NOT_RUNNABLE = 127, 126
+ABSENT = 3
+FIND = f'command -v -- "$1" >/dev/null || exit {ABSENT}'
 COMPLAINT = re.compile(
     rb"^\S*sh: (?:line )?\d+: (?:exec: )?(?P<what>.+?): (?:command not found|not found|Permission denied)$",
     re.MULTILINE,
@@ -80,9 +83,46 @@ class Examiner:
         except (ArtifactMissing, ArtifactCorrupt, SandboxFailed) as error:
             return cannot_run(check, str(error))
         self.usage = self.usage + execution.usage
-        if why := broken(execution):
+        if why := self._broken(check, files, execution):
             return cannot_run(check, why)
         return judge_command(check, execution.exit_code, printable(execution.stdout), _detail(execution))
+
+    def _broken(self, check: CommandCheck, files: Mapping[str, bytes], execution: Execution) -> str | None:
+        """Why a check cannot be run at all: it names a program that the host does not have, or one of its own files is no program.
+
+        The agent's own code may have said so: the check must name it, and it must be missing for others, too. A missing
+        ``./program`` is the agent's affair: the check asked for it.
+        """
+        what = complaint(execution)
+        if what is None:
+            return None
+        name = what.removeprefix(f"{CHECKS}/")
+        asked_for = any(name in text for text in (check.run, *map(_text, files.values())))
+        if name != what:
+            own = files.get(f"checks/{name}")
+            missing = asked_for if own is None else self._lacks(_interpreter(own))
+            return f"the check's own file {what!r} cannot be run" if missing else None
+        if "/" in what or not asked_for or not self._lacks(what):
+            return None
+        return f"the check needs the program {what!r}, which is not installed on the executor's host"
+
+    def _lacks(self, program: str) -> bool:
+        """Whether a sandbox in which the agent has nothing lacks it, too."""
+        volume = self.bench.backend.volumes.create(self.bench.limits)
+        try:
+            execution = self.bench.carry_out(
+                Command(
+                    ("/bin/sh", "-c", FIND, "sh", program),
+                    volume,
+                    self.bench.limits,
+                    self.bench.isolation,
+                    env=self.bench.environment.variables,
+                )
+            )
+        finally:
+            self.bench.backend.volumes.destroy(volume)
+        self.usage = self.usage + execution.usage
+        return execution.exit_code == ABSENT
 
     def _content(self, file: InputFile) -> bytes:
         return self.artifacts.get(file.ref) if file.ref else (file.text or "").encode()
@@ -112,20 +152,23 @@ class Examiner:
             return self.bench.carry_out(command)
 
 
-def broken(execution: Execution) -> str | None:
-    """Why a check cannot be run at all: it names a program that the host does not have, or one of its own files is no program.
-
-    A missing ``./program`` is the agent's affair: the check asked for it.
-    """
+def complaint(execution: Execution) -> str | None:
+    """What could not be run, by the last word on it."""
     if execution.exit_code not in (NOT_FOUND, NOT_RUNNABLE):
         return None
-    complaints = [found["what"].decode(errors="replace") for found in COMPLAINT.finditer(execution.stderr)]
-    if not complaints:
-        return None
-    what = complaints[-1]
-    if "/" not in what:
-        return f"the check needs the program {what!r}, which is not installed on the executor's host"
-    return f"the check's own file {what!r} cannot be run" if what.startswith(CHECKS) else None
+    complaints = [_text(found["what"]) for found in COMPLAINT.finditer(execution.stderr)]
+    return complaints[-1] if complaints else None
+
+
+def _interpreter(program: bytes) -> str:
+    """Of a script; without a first line that names one, the shell's own."""
+    line = program.partition(b"\n")[0]
+    words = line.removeprefix(b"#!").split()
+    return _text(words[0]) if line.startswith(b"#!") and words else "/bin/sh"
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
 
 
 def _detail(execution: Execution) -> str:

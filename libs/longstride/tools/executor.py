@@ -10,7 +10,7 @@ from longstride.agent.redaction import redact, redact_check
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.v1.action import CheckResult, Observation, ObservationStatus, Usage
 from longstride.contracts.v1.commands import ExecuteAction
-from longstride.contracts.v1.egress import Traffic
+from longstride.contracts.v1.egress import Connection, Traffic
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.sandbox.base import NEVER, Cancellation, SandboxBackend
 from longstride.sandbox.content import ContentStore
@@ -29,7 +29,7 @@ from longstride.tools.examiner import Examiner
 from longstride.tools.household import Households
 from longstride.tools.observation import clip, printable
 from longstride.tools.registry import AnyTool, Registry
-from longstride.tools.shelf import Shelf
+from longstride.tools.shelf import NotKept, Shelf
 from longstride.tools.submit import SubmitArguments
 from longstride.tools.task_processes import TaskProcesses
 from longstride.tools.tool import Arguments, Bench, InvalidArguments, ToolResult
@@ -137,7 +137,7 @@ class Executor:
                     return unchanged.model_copy(update={"needs_review": True, "review": question})
                 return self._carry_out(call)
             except Refused as refused:
-                told = redact(str(refused), command.redactions)
+                told = redact(without_secrets(_shown(refused), secrets), command.redactions)
                 observation = self._observe(told, session_id, status=refused.status)
                 return unchanged.model_copy(update={"observation": observation})
             except InputUnusable as error:
@@ -206,7 +206,7 @@ class Executor:
             cancelled,
             secrets,
             command.environment,
-            Shelf(self._artifacts, session),
+            Shelf(self._artifacts, session, secrets),
             command.egress,
             command.allowance,
             self._packages,
@@ -251,7 +251,10 @@ class Executor:
             raise Refused("invalid", f"not submitted: artifact {refused}") from refused
         if not name.isprintable():
             raise Refused("invalid", f"not submitted: artifact {name!r} has a name that cannot be shown; rename it")
-        return call.bench.shelf.put(name, content.data)
+        try:
+            return call.bench.shelf.put(name, content.data)
+        except NotKept as refused:
+            raise Refused("invalid", f"not submitted: artifact {refused}") from refused
 
     def _settle(self, call: Call, result: ToolResult, judgement: Judgement) -> ActionExecuted:
         """Commit, then tell; a workspace that cannot be kept is told of instead."""
@@ -282,7 +285,8 @@ class Executor:
         connections = call.bench.connections
         if not call.command.egress and not connections:
             return None
-        return traffic(connections, self._artifacts, call.session)
+        told = [_without_secrets(connection, call.bench.secrets) for connection in connections]
+        return traffic(told, self._artifacts, call.session)
 
     def _commit(self, call: Call) -> tuple[ArtifactRef | None, str]:
         """The new state, and what the agent must know of it."""
@@ -343,6 +347,19 @@ def _redacted(result: CheckResult, secrets: Mapping[str, bytes]) -> CheckResult:
         return result
     told = {name: without_secrets(text, secrets) for name in ("detail", "error") if (text := getattr(result, name))}
     return result.model_copy(update=told)
+
+
+def _without_secrets(connection: Connection, secrets: Mapping[str, bytes]) -> Connection:
+    """A program may ask for a host that is named by a secret, by accident."""
+    if not secrets:
+        return connection
+    host, why = (without_secrets(text, secrets) for text in (connection.host, connection.why))
+    return connection.model_copy(update={"host": host[:255], "why": why[:300]})
+
+
+def _shown(refused: Refused) -> str:
+    """It may repeat what the agent asked for, whatever that holds."""
+    return printable(str(refused).encode(errors="surrogateescape"))
 
 
 def printable_path(path: str) -> str:

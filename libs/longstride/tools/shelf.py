@@ -1,16 +1,23 @@
 """A session's own place in the artifact store, as tools reach it."""
 
+import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.sandbox.content import ContentStore
+from longstride.sandbox.secrets import NO_SECRETS, secret_in
 from longstride.storage.errors import ArtifactCorrupt, ArtifactMissing
 
 OUTPUT = "output"
 READABLE = (OUTPUT, "observation")
 """Kinds that a task may read: what it put, and its long outputs. Not its inputs: hidden check files are among them."""
 KEY = re.compile(r"(?P<session>[^/]+)/(?P<kind>[^/]+)/(?P<sha256>[0-9a-f]{64})")
+
+
+class NotKept(ValueError):
+    """It holds a secret; the text says which."""
 
 
 class NotOnShelf(ValueError):
@@ -23,9 +30,17 @@ class Shelf:
 
     artifacts: ContentStore
     session: str
+    secrets: Mapping[str, bytes] = field(default_factory=lambda: NO_SECRETS)
+    """Values that nothing may keep, by name."""
 
     def put(self, name: str, data: bytes) -> NamedArtifact:
-        """Keep a file under its name."""
+        """Keep a file under its name.
+
+        Raises:
+            NotKept: a secret is in it, or in its name.
+        """
+        if secret := secret_in(data, self.secrets) or secret_in(os.fsencode(name), self.secrets):
+            raise NotKept(f"{name} is not kept: it holds secret {secret}")
         return NamedArtifact(name=name, ref=self.artifacts.put(data, session=self.session, kind=OUTPUT))
 
     def get(self, key: str, size: int) -> bytes:
