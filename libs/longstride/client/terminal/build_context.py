@@ -1,10 +1,18 @@
 """The folder that a Dockerfile copies from."""
 
 import fnmatch
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from longstride.client.terminal.content import text_of
+
 ALWAYS_LEFT_OUT = (".dockerignore", "Dockerfile", "docker-compose.yaml", "docker-compose.yml")
+MOST_PARTS = 64
+"""Folders above each other in a pattern."""
+MOST_PATTERNS = 500
+"""Of ``.dockerignore``: each file is held against each of them."""
 
 
 class ContextProblem(ValueError):
@@ -30,13 +38,22 @@ class BuildContext:
             raise ContextProblem(f"{source} lies outside {self.folder}")
         if inside in ("", ".", "./"):
             return [self.folder]
-        found = sorted(self.folder.glob(inside.removeprefix("./").rstrip("/")))
+        found = sorted(self._matching(inside.removeprefix("./").rstrip("/")))
         if not found:
             raise ContextProblem(f"there is no {source} in {self.folder}")
         for path in found:
             self._refuse_outside(path)
             self._refuse_hidden(path)
+            if not (path.is_file() or path.is_dir()):
+                raise ContextProblem(f"{self._name(path)} is no regular file")
         return found
+
+    def _matching(self, pattern: str) -> Iterator[Path]:
+        """Docker's patterns end at a slash; without ``**`` no pattern looks at a file twice."""
+        parts = PurePosixPath(pattern).parts
+        if any("**" in part for part in parts) or len(parts) > MOST_PARTS or "\0" in pattern:
+            raise ContextProblem(f"{pattern[:80]!r} is no path, and no pattern that Docker knows")
+        return self.folder.glob(pattern)
 
     def below(self, directory: Path) -> list[Path]:
         """All files below a directory that are not ignored.
@@ -76,14 +93,17 @@ class BuildContext:
             return True
         parents = [parent.as_posix() for parent in PurePosixPath(name).parents][:-1]
         ignored = False
-        for pattern in self._patterns():
+        for pattern in self._patterns:
             keep = pattern.startswith("!")
             if any(fnmatch.fnmatchcase(candidate, pattern.lstrip("!")) for candidate in (name, *parents)):
                 ignored = not keep
         return ignored
 
+    @cached_property
     def _patterns(self) -> list[str]:
         file = self.folder / ".dockerignore"
-        lines = file.read_text().splitlines() if file.is_file() else []
+        lines = text_of(file, self.folder).splitlines() if file.is_file() else []
         told = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        if len(told) > MOST_PATTERNS:
+            raise ContextProblem(f".dockerignore has more than {MOST_PATTERNS} patterns")
         return [line.strip("/").removeprefix("**/").removeprefix("./") for line in told]

@@ -10,6 +10,9 @@ from longstride.client.terminal import here_document
 
 VARIABLE = re.compile(r"\\\$|\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
 
+MOST_EXPANDED = 64 * 1024
+"""Characters that variables may add to one text."""
+
 
 class DockerfileProblem(ValueError):
     """The text is not a Dockerfile that can be read; it names the line."""
@@ -34,7 +37,7 @@ class Instruction:
         """Whether it is given as a JSON list: no shell reads it."""
         try:
             return isinstance(json.loads(self.value), list)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
 
     def words(self) -> list[str]:
@@ -46,7 +49,7 @@ class Instruction:
         if self.value.startswith("["):
             try:
                 return [str(word) for word in json.loads(self.value)]
-            except ValueError:
+            except (ValueError, RecursionError):
                 pass  # a glob such as [ab].txt
         try:
             return shlex.split(self.value)
@@ -64,11 +67,21 @@ def instructions(text: str) -> list[Instruction]:
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
-    """``$A``, ``${A}`` and ``${A:-default}`` by their values; what is unknown is empty, as with Docker."""
+    """``$A``, ``${A}`` and ``${A:-default}`` by their values; what is unknown is empty, as with Docker.
+
+    Raises:
+        DockerfileProblem: it becomes very long: a dozen lines that each repeat the one before fill any memory.
+    """
+    room = MOST_EXPANDED
 
     def value(found: re.Match[str]) -> str:
+        nonlocal room
         name = found["braced"] or found["plain"]
-        return "$" if name is None else variables.get(name) or found["default"] or ""
+        put = "$" if name is None else variables.get(name) or found["default"] or ""
+        room -= len(put)
+        if room < 0:
+            raise DockerfileProblem(f"{text[:80]!r}: with its variables it has more than {MOST_EXPANDED} characters")
+        return put
 
     return VARIABLE.sub(value, text)
 

@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from longstride.client.errors import UsageProblem
 from longstride.client.input_files import LocalFile
 from longstride.client.terminal.build_context import BuildContext
+from longstride.client.terminal.content import is_inside, text_of, yaml_of
 from longstride.client.terminal.layouts import Compose, ComposeService, HarborTask, TerminalBenchTask
 from longstride.client.terminal.network import use_of_the_network
 from longstride.client.terminal.recipe import NO_IMAGE, Recipe
@@ -27,9 +28,12 @@ LONGEST_CALL_S = 600.0
 """Of one tool call; a terminal has no such limit, but a call that hangs should not take the whole task with it."""
 LONGEST_TEST_S = 3600.0
 PROCESSES = 256
-CANARY = re.compile(r"(?:(?:<!--.*|#.*)?canary.*\n|\s*\n)*", re.IGNORECASE)
-"""Lines at the head of an instruction that only mark it for training sets."""
+MOST_BYTES = 2 << 30
+"""Of all files together: each is read whole, and holes in a file cost whoever made it nothing."""
+CANARY = re.compile(r"(?:(?:<!--|#).*)?canary", re.IGNORECASE)
+"""Starts a line at the head of an instruction that only marks it for training sets."""
 HOST_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -41,6 +45,15 @@ def read(folder: Path) -> TerminalTask:
     """
     if not folder.is_dir():
         raise UsageProblem(f"{folder} is not a folder (looked in {Path.cwd()})")
+    try:
+        return _read(folder)
+    except RecursionError as error:
+        raise UsageProblem(f"{folder} cannot be run here: one of its files is nested too deeply") from error
+    except OSError as error:  # names that no file system takes, circles of links
+        raise UsageProblem(f"{folder} cannot be run here: {error}") from error
+
+
+def _read(folder: Path) -> TerminalTask:
     if (folder / "task.toml").is_file():
         return _Harbor(folder).task()
     if (folder / "task.yaml").is_file():
@@ -62,6 +75,8 @@ class _Import:
         self.problems.append(why)
 
     def finish(self, task: TerminalTask) -> TerminalTask:
+        if (total := sum(file.source.stat().st_size for file in task.all_files)) > MOST_BYTES:
+            self.refuse(f"its files have {total >> 20} MiB together; {MOST_BYTES >> 20} are taken")
         for file in task.tests:
             if use := use_of_the_network(file.source):
                 self.refuse(f"tests/{file.path} {use}")
@@ -76,14 +91,7 @@ class _Import:
 
     def text(self, name: str) -> str:
         """A file that must be there, and lie in the folder."""
-        if not _inside(self.folder / name, self.folder):
-            raise UsageProblem(
-                f"{self.folder / name} is a link that leads outside the folder: replace it by its content"
-            )
-        try:
-            return (self.folder / name).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageProblem(f"{self.folder / name} cannot be read: {error}") from error
+        return text_of(self.folder / name, self.folder)
 
     def parsed(self, name: str, model: type[M], values: Any) -> M:
         try:
@@ -94,11 +102,14 @@ class _Import:
     def files(self, folder: str) -> tuple[LocalFile, ...]:
         """All files below a folder of the task, by their paths in it."""
         root = self.folder / folder
+        if not is_inside(root, self.folder):
+            self.refuse(f"{folder} is a link that leads outside the folder: replace it by its content")
+            return ()
         found = tuple(_files(root)) if root.is_dir() else ()
         for file in found:
-            if not _inside(file.source, self.folder):
+            if not is_inside(file.source, self.folder):
                 self.refuse(f"{folder}/{file.path} is a link that leads outside the folder: replace it by its content")
-        return tuple(file for file in found if _inside(file.source, self.folder))
+        return tuple(file for file in found if is_inside(file.source, self.folder))
 
     def tests(self) -> tuple[LocalFile, ...]:
         found = self.files("tests")
@@ -107,8 +118,10 @@ class _Import:
         return found
 
     def follow(self, recipe: Recipe, dockerfile: Path) -> None:
-        if dockerfile.is_file():
-            recipe.follow(self.text(str(dockerfile.relative_to(self.folder))))
+        if not is_inside(recipe.context.folder, self.folder):
+            self.refuse(f"{recipe.name}: its folder {recipe.context.folder} lies outside that of the task")
+        elif dockerfile.is_file():
+            recipe.follow(text_of(dockerfile, self.folder))
         else:
             self.refuse(f"{recipe.name} is missing: it says where the agent starts and with which files")
         self.problems += recipe.problems
@@ -120,6 +133,8 @@ class _Import:
 
     def variables(self, where: str, given: Mapping[str, str]) -> dict[str, str]:
         """``${NAME:-default}`` by its default; a value of this machine's own would be a secret in a message."""
+        for odd in [name for name in given if not VARIABLE.fullmatch(name)]:
+            self.refuse(f"{where} names {odd[:80]!r}, which cannot be a variable")
         for name, value in given.items():
             for found in HOST_VARIABLE.finditer(value):
                 if found[2] is None:
@@ -158,7 +173,7 @@ class _Harbor(_Import):
         return self.finish(
             TerminalTask(
                 folder=self.folder,
-                instruction=CANARY.sub("", self.text("instruction.md"), count=1),
+                instruction=_without_marks(self.text("instruction.md")),
                 files=recipe.files,
                 build=recipe.build,
                 tests=tests,
@@ -271,21 +286,12 @@ class _TerminalBench(_Import):
         return service
 
     def _yaml(self, name: str) -> Any:
-        try:
-            yaml = import_module("yaml")
-        except ImportError as error:
-            raise UsageProblem(
-                f"reading {name} needs PyYAML: `pip install pyyaml`, or use Harbor's task.toml"
-            ) from error
-        try:
-            return yaml.safe_load(self.text(name))
-        except yaml.YAMLError as error:
-            raise UsageProblem(f"{self.folder / name} is not YAML: {error}") from error
+        return yaml_of(self.folder / name, self.folder)
 
 
-def _inside(path: Path, folder: Path) -> bool:
-    """Links may lead about in the folder, and not to other files of this machine."""
-    return path.resolve().is_relative_to(folder.resolve())
+def _without_marks(instruction: str) -> str:
+    lines = instruction.splitlines(keepends=True)
+    return "".join(dropwhile(lambda line: not line.strip() or CANARY.match(line), lines))
 
 
 def _files(root: Path) -> Iterator[LocalFile]:

@@ -6,10 +6,11 @@ Terminal-Bench 0.2.18).
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 MEBIBYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024}
 Seconds = Annotated[float, Field(gt=0)]
+Place = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=4096)]
 
 
 def _mebibytes(size: Any) -> Any:
@@ -17,9 +18,10 @@ def _mebibytes(size: Any) -> Any:
     if not isinstance(size, str):
         return size
     number, unit = size.strip()[:-1], size.strip()[-1:].upper()
-    if unit not in MEBIBYTES:
-        raise ValueError(f"{size!r} is no size such as 512M or 2G")
-    return int(float(number) * MEBIBYTES[unit])
+    try:
+        return int(float(number) * MEBIBYTES[unit])
+    except (KeyError, ValueError, OverflowError) as error:
+        raise ValueError(f"{size[:40]!r} is no size such as 512M or 2G") from error
 
 
 Size = Annotated[int, BeforeValidator(_mebibytes), Field(gt=0)]
@@ -94,8 +96,8 @@ class TerminalBenchTask(_Section):
 class ComposeBuild(_Section):
     """``build:`` of a service."""
 
-    context: str = "."
-    dockerfile: str = "Dockerfile"
+    context: Place = "."
+    dockerfile: Place = "Dockerfile"
 
 
 class ComposeService(_Section):

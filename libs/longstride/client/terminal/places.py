@@ -15,6 +15,8 @@ ELSEWHERE = ".elsewhere"
 TAKEN = ("/logs", "/solution", "/tests")
 """The harness shows its own things there."""
 
+DEEPEST = 128
+
 
 class PlaceRefused(ValueError):
     """A sandbox cannot show anything at this path; the text says why."""
@@ -155,12 +157,23 @@ class Places:
 
     def _absolute(self, path: str) -> PurePosixPath:
         parts: list[str] = []
-        for part in (self._current / path).parts[1:]:
+        for part in shallow(self._current / path).parts[1:]:
             if part == "..":
                 del parts[-1:]
             else:
                 parts.append(part)
         return PurePosixPath("/", *parts)
+
+
+def shallow(path: PurePosixPath) -> PurePosixPath:
+    """The path.
+
+    Raises:
+        PlaceRefused: it has more folders above each other than anybody needs.
+    """
+    if len(path.parts) > DEEPEST:
+        raise PlaceRefused(f"{str(path)[:80]}… has more than {DEEPEST} folders above each other")
+    return path
 
 
 def _shared(one: PurePosixPath, other: PurePosixPath) -> list[str]:

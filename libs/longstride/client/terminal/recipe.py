@@ -12,8 +12,8 @@ from longstride.client.terminal.build import Build, Stage, Step
 from longstride.client.terminal.build_context import BuildContext, ContextProblem
 from longstride.client.terminal.command_list import is_simple, joined, split
 from longstride.client.terminal.dockerfile import DockerfileProblem, Instruction, expanded, instructions
-from longstride.client.terminal.network import NEEDS
-from longstride.client.terminal.places import PlaceRefused, Places
+from longstride.client.terminal.network import LOOKED_AT, NEEDS
+from longstride.client.terminal.places import PlaceRefused, Places, shallow
 from longstride.sandbox.rootfs import ENVIRONMENT
 
 IGNORED = frozenset(("CMD", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "VOLUME"))
@@ -45,7 +45,7 @@ DONE = ":"
 """What stands for a command of which nothing is left to do: others may be joined to it."""
 OPTIONS = re.compile(r"set [-+].*")
 """Of the shell, for what follows."""
-USERS = re.compile(r"(?:^|[;&|(]\s*)\s*(?:useradd|adduser|groupadd|addgroup|usermod|passwd|chpasswd|su|sudo|gosu)\b")
+USERS = re.compile(r"(?:^|[;&|(])\s*+(?:useradd|adduser|groupadd|addgroup|usermod|passwd|chpasswd|su|sudo|gosu)\b")
 OWN_INDEX = re.compile(r"(?=.*--no-index)(?=.*(?:--target|-t |--prefix|--root|\./)).*")
 """Of pip: it needs no network, and does not write where the sandbox cannot."""
 INSTALL = re.compile(r"(?:apt-get|apt|apk|dnf|yum) (?:-\S+ )*(?:install|add) (?P<packages>.*)")
@@ -123,7 +123,7 @@ class Recipe:
         workdir = PurePosixPath("/")
         for instruction in found:
             if instruction.keyword == "WORKDIR":
-                workdir = workdir / expanded(instruction.value, self._scope).strip("\"'")
+                workdir = shallow(workdir / expanded(instruction.value, self._scope).strip("\"'"))
             elif instruction.keyword in ("ARG", "ENV"):
                 {"ARG": self._arg, "ENV": self._env}[instruction.keyword](instruction)
         self._arguments.clear()
@@ -300,7 +300,7 @@ class Recipe:
         commands = [line for line, is_command in here_document.lines(script) if is_command]
         if script.startswith("#!"):
             self._refuse(instruction, "a here-document is read by the shell here: RUN python3 - <<EOF, for one")
-        elif any(NEEDS.search(line) for line in commands):
+        elif any(NEEDS.search(line[:LOOKED_AT]) for line in commands):
             self._refuse(instruction, NO_NETWORK)
         elif any(USERS.search(line) for line in commands):
             self._refuse(instruction, ONE_USER)

@@ -80,6 +80,12 @@ class TerminalTask:
         )
 
     @property
+    def all_files(self) -> tuple[LocalFile, ...]:
+        """Everything that is read of the folder."""
+        stages = self.build.stages if self.build else ()
+        return (*self.files, *(file for stage in stages for file in stage.files), *self.tests, *self.solution)
+
+    @property
     def hidden(self) -> tuple[LocalFile, ...]:
         """The tests, and what runs them."""
         return (*self.tests, LocalFile(Path(__file__).with_name("verify.py"), VERIFY))
