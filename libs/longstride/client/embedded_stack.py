@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from longstride.client.elsewhere import environment_elsewhere
 from longstride.client.errors import ClientError, Unreachable
 
 COMMAND = (sys.executable, "-m", "services.embedded")
@@ -93,6 +94,7 @@ class EmbeddedStack:
             raise
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
+        environment = environment_elsewhere(os.environ, Path.cwd())
         try:
             self.home.mkdir(parents=True, exist_ok=True)
             log = self.log.open("ab")
@@ -106,6 +108,7 @@ class EmbeddedStack:
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                env=environment,
                 start_new_session=True,
             )
 
