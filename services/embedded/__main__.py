@@ -28,7 +28,7 @@ from longstride.storage.errors import StorageError
 from longstride.tools.mcp.catalogue import MCP_FILE, CatalogueUnusable
 from services.connections import Connections
 from services.embedded.guard import PostgresGuard
-from services.embedded.home import HomeTaken, announce, owned, withdraw
+from services.embedded.home import HomeTaken, announce, owned, tell, withdraw
 from services.host import Host, check, open_host, refuse
 from services.jobs import Jobs
 from services.model_worker import main as model_worker
@@ -109,12 +109,20 @@ def wait_ready(parts: Sequence[Part]) -> None:
             raise BusUnavailable(f"{part.name} was not ready after {READY_S:g} s")
 
 
+def _database(home: Path) -> EmbeddedPostgres:
+    """Not started yet."""
+    tell("making or starting the database")
+    return EmbeddedPostgres(home / "postgres")
+
+
 def serve(home: Path) -> int:
     """Run the stack in ``home`` until SIGTERM; returns the exit code."""
-    with owned(home), EmbeddedPostgres(home / "postgres") as postgres:
+    with owned(home), _database(home) as postgres:
+        tell("bringing the database's tables up to date")
         host = open_host("embedded", connections(home, postgres.url), pool_size=16)
         check(host)
         host.backbone.succeed()
+        tell("starting the services")
         publish_shipped(host)
         parts = [PostgresGuard(postgres), *host.housekeeping(), *services(host, home)]
         runtime = ServiceRuntime(host.backbone, parts)

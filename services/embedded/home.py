@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -31,6 +32,11 @@ def owned(home: Path) -> Iterator[None]:
         lock.write(f"{os.getpid()}\n".encode())
         lock.flush()
         yield
+
+
+def tell(sentence: str) -> None:
+    """Say in the log what the start does now, for whoever waits for it."""
+    print(f"longstride: {sentence}", file=sys.stderr, flush=True)  # noqa: T201 - the log is standard error
 
 
 def announce(home: Path, database_url: str, artifacts: Path, incarnation: str) -> None:

@@ -3,6 +3,7 @@
 import getpass
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -254,7 +255,8 @@ def test_cancel_ends_a_task_at_once(world: World) -> None:
         assert (code, out.split()) == (0, [task[-8:], "cancelled"])
         again = world.longstride("cancel", task)
         watched = world.longstride("watch", task)
-    assert (again[0], "has ended: cancelled" in again[2]) == (2, True)
+    told = f"{task[-8:]} has ended: cancelled by {getpass.getuser()}: wrong file, "
+    assert (again[0], told in again[2]) == (6, True), again
     assert watched[0] == 5
     assert "wrong file" in watched[1]
 
@@ -278,7 +280,7 @@ def test_approve_decides_the_action_that_waits(world: World) -> None:
         until(lambda: json.loads(world.longstride("show", task, "--json")[1])["phase"] == "awaiting_approval")
         assert "waiting" in world.longstride("show", task)[1]
         wrong = world.longstride("approve", task, "--step", "2")
-        assert (wrong[0], "does not wait" in wrong[2]) == (2, True)
+        assert (wrong[0], "does not wait" in wrong[2]) == (6, True)
         assert world.longstride("approve", task, "--step", "1", "--deny", "--reason", "not today")[0] == 0
         until(lambda: json.loads(world.longstride("show", task, "--json")[1])["phase"] == "awaiting_approval")
         first = json.loads(world.longstride("show", task, "--json")[1])["steps"][0]
@@ -286,17 +288,58 @@ def test_approve_decides_the_action_that_waits(world: World) -> None:
         code, _, err = world.longstride("approve", task, "--step", "1")
         who = getpass.getuser()
         told = f"step 1 was denied by {who}: not today; step 2 of {task[-8:]} does wait"
-        assert (code, told in err) == (2, True), err
+        assert (code, told in err) == (6, True), err
         assert world.longstride("approve", task)[0] == 0
         until(lambda: json.loads(world.longstride("show", task, "--json")[1])["task"]["status"] == "succeeded")
     code, _, err = world.longstride("approve", task)
-    assert (code, f"{task[-8:]} has ended: succeeded; step 2 was approved by {who}" in err) == (2, True), err
+    assert code == 6
+    assert re.search(
+        rf"{task[-8:]} has ended: succeeded \(checks passed\), \d+ s ago; step 2 was approved by {who}", err
+    ), err
 
 
 def test_nothing_to_approve_is_said_plainly(world: World) -> None:
     task = world.waiting()
     code, _, err = world.longstride("approve", task)
-    assert (code, f"nothing of {task[-8:]} waits for approval" in err) == (2, True), err
+    assert (code, f"nothing of {task[-8:]} waits for approval" in err) == (6, True), err
+
+
+WORDS = [["cancel"], ["pause"], ["resume"], ["message", "Hurry."], ["approve"]]
+ENDS = {
+    "succeeded": (SCRIPT, (), r"succeeded \(checks passed\)"),
+    "failed": (SCRIPT[:2], ("--steps", "2"), r"failed \(steps exhausted\)"),
+    "cancelled": ((), (), r"cancelled by \S+: wrong file"),
+}
+
+
+@pytest.fixture
+def ended(world: World, request: pytest.FixtureRequest) -> str:
+    """A task that has ended in one of these ways."""
+    script, options, _ = ENDS[request.param]
+    with world.stack(*script):
+        if script:
+            _, out, _ = world.longstride("run", "Add up amount.", "--json", *options)
+            return json.loads(out.splitlines()[0])["task_id"]
+        _, out, _ = world.longstride("submit", "Wait.")
+        assert world.longstride("cancel", out.strip(), "--reason", "wrong file")[0] == 0
+        return out.strip()
+
+
+@pytest.mark.parametrize("ended", ENDS, indirect=True)
+def test_no_word_to_a_task_that_has_ended_is_wrong_usage(
+    world: World, ended: str, request: pytest.FixtureRequest
+) -> None:
+    how = ENDS[request.node.callspec.params["ended"]][2]
+    for name, *rest in WORDS:
+        code, out, err = world.longstride(name, ended, *rest)
+        assert (code, out) == (6, ""), err
+        assert re.search(rf"error: {ended[-8:]} has ended: ({how}).*, \d+ s ago", err), err
+
+
+def test_feedback_is_for_tasks_that_ended(world: World) -> None:
+    task = world.waiting()
+    code, _, err = world.longstride("feedback", task, "1")
+    assert (code, f"{task[-8:]} has not ended yet (running): only what is finished" in err) == (6, True), err
 
 
 def test_a_denied_answer_is_not_shown_as_one(world: World) -> None:
@@ -458,11 +501,6 @@ def test_dead_letters_are_listed_shown_and_replayed_once(world: World) -> None:
     assert (code, "was replayed" in err) == (1, True)
     assert world.longstride("dead-letters", "show", "999")[0] == 4
     assert json.loads(world.longstride("dead-letters", "list", "--json")[1]) == []
-
-
-def test_feedback_is_for_tasks_that_ended(world: World) -> None:
-    task = world.waiting()
-    assert world.longstride("feedback", task, "1")[0] == 2
 
 
 def test_ctrl_c_lets_go_of_the_task_and_says_how_to_watch_it(world: World) -> None:

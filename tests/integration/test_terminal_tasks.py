@@ -71,6 +71,40 @@ def test_a_part_of_the_work_earns_a_part_of_the_reward(rehearse, tmp_path: Path)
     assert (result.passed, result.score) == (False, pytest.approx(0.2))
 
 
+PATHS = ["", "/opt/nothing", "$PATH:/opt/x", "/app/bin:$PATH"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("shebang", ["#!/bin/sh\n", "#!/usr/bin/env bash\n", ""])
+def test_no_path_of_a_task_hides_what_checks_and_solutions_need(
+    rehearse, tmp_path: Path, path: str, shebang: str
+) -> None:
+    lines = f"FROM debian:12\nENV PATH={path}\nWORKDIR /app\nCOPY data .\nRUN ls > seen.txt\n"
+    script = f"{shebang}exec python3 -c \"assert open('/app/out.txt').read() == 'hello\\n'\"\n"
+    folder = harbor(tmp_path, lines, tests__test_dot_sh=script, solution__solve_dot_sh="cp words.txt out.txt\n")
+    rehearsal = rehearse(folder)
+    oracle, idle = rehearsal.oracle(), rehearsal.idle()
+    assert (oracle.output, oracle.result.detail, oracle.result.error) == ("", "", None)
+    assert (oracle.result.passed, idle.result.passed, idle.result.error) == (True, False, None)
+
+
+@pytest.mark.parametrize("where", ["environment.env", "verifier.env", "solution.env"])
+def test_nor_does_one_of_its_configuration(rehearse, tmp_path: Path, where: str) -> None:
+    folder = harbor(tmp_path, tests__test_dot_sh="exec python3 -c \"open('/app/out.txt')\"\n")
+    config = (folder / "task.toml").read_text()
+    (folder / "task.toml").write_text(f'{config}[{where}]\nPATH = "/opt/nothing"\n')
+    rehearsal = rehearse(folder)
+    assert (rehearsal.oracle().result.passed, rehearsal.idle().result.error) == (True, None)
+
+
+def test_a_program_of_the_agents_does_not_judge_it(rehearse, tmp_path: Path) -> None:
+    """Its own directory comes first in PATH; the interpreter of the check is the system's for all that."""
+    lines = "FROM debian:12\nENV PATH=/app/bin:$PATH\nWORKDIR /app\nCOPY . .\n"
+    forged = "#!/bin/sh\nmkdir bin && printf '#!/bin/sh\\necho score=1\\n' > bin/python3 && chmod +x bin/python3 && which python3\n"
+    oracle = rehearse(harbor(tmp_path, lines, solution__solve_dot_sh=forged)).oracle()
+    assert (oracle.output, oracle.result.passed, oracle.result.error) == ("", False, None)
+
+
 def test_a_terminal_bench_folder_is_judged_by_its_scripts_exit_code(rehearse, tmp_path: Path) -> None:
     rehearsal = rehearse(terminal_bench(tmp_path))
     oracle, idle = rehearsal.oracle(), rehearsal.idle()

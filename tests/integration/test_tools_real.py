@@ -9,6 +9,7 @@ import pytest
 
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.check import CommandCheck
+from longstride.contracts.v1.environment import Environment
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
 from tests.support.sandboxes import SMALL, Arena, arena
@@ -55,6 +56,22 @@ def test_an_error_is_read_and_corrected(box: Arena) -> None:
         "python", code=TOTAL.format(path="data/sales.csv", column="amount"), workspace=wrong.workspace, task="mend"
     )
     assert seen(right) == ("ok", "42.0\n")
+
+
+CALLS = {
+    "shell": {"command": "python3 -c 'print(7)'"},
+    "python": {"code": "print(7)"},
+    "bash": {"command": "python3 -c 'print(7)'"},
+    "run_tests": {"framework": "command", "command": "python3 -c 'print(7)'"},
+}
+
+
+@pytest.mark.parametrize("tool", CALLS)
+@pytest.mark.parametrize("path", ["", "/opt/nothing"])
+def test_no_path_of_a_task_hides_what_a_tool_runs(box: Arena, tool: str, path: str) -> None:
+    environment = Environment(variables={"PATH": path})
+    status, text = seen(box.act(tool, environment=environment, task=f"path-{tool}", tools=(tool,), **CALLS[tool]))
+    assert (status, "7" in text.split()) == ("ok", True), text
 
 
 def test_the_shell_is_bash_in_the_workspace(box: Arena) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from longstride.client import embedded_stack
 from longstride.client.embedded_stack import EmbeddedStack
 from longstride.client.errors import ClientError, Unreachable
 
@@ -28,6 +31,8 @@ lock.write(str(os.getpid()))
 lock.flush()
 with open(home + "/starts", "a") as starts:
     starts.write("x")
+sys.stderr.write("noise\\nlongstride: laying bricks\\nmore noise\\n")
+sys.stderr.flush()
 time.sleep(float(os.environ.get("SLOW", "0")))
 if os.environ.get("BROKEN"):
     sys.exit("no room on the disk\\nfree some")
@@ -89,7 +94,7 @@ def test_two_starts_at_once_end_up_with_the_same_stack(
 def test_a_start_that_fails_shows_the_end_of_the_log(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROKEN", "1")
     with pytest.raises(
-        Unreachable, match=r"(?s)ended with exit code 1\. The end of .*stack\.log:\n  no room .*\n  free"
+        Unreachable, match=r"(?s)ended with exit code 1\. The end of .*stack\.log:\n  .*\n  no room .*\n  free"
     ):
         stack.up(silent)
 
@@ -98,6 +103,59 @@ def test_a_start_that_takes_too_long_is_given_up(stack: EmbeddedStack, monkeypat
     monkeypatch.setenv("SLOW", "30")
     with pytest.raises(Unreachable, match="not ready in time"):
         stack.up(silent, timeout_s=0.5)
+
+
+def test_a_start_that_takes_its_time_says_what_it_does(
+    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SLOW", "30")
+    monkeypatch.setattr(embedded_stack, "NEWS_S", 0.0)
+    monkeypatch.setattr(embedded_stack, "MORE_NEWS_S", 0.2)
+    said: list[str] = []
+    with pytest.raises(Unreachable):
+        stack.up(said.append, timeout_s=5)
+    assert said[0] == f"starting the embedded stack in {tmp_path}"
+    news = [re.fullmatch(r"still starting after \d s: (.*)", sentence) for sentence in said[1:]]
+    assert {found[1] for found in news if found} <= {"loading its programs", "laying bricks"}
+    assert all(news)
+    assert said[-1].endswith("laying bricks")
+
+
+@pytest.mark.parametrize(
+    ("ran_before", "free_mb", "told"),
+    [
+        (
+            False,
+            127,
+            "127 MiB are free on its disk, and a first start needs 128 MiB; free some, or set LONGSTRIDE_HOME",
+        ),
+        (False, 128, None),
+        (True, 31, "31 MiB are free on its disk, and a start needs 32 MiB; free some, or set LONGSTRIDE_HOME"),
+        (True, 32, None),
+    ],
+)
+def test_a_disk_without_room_is_told_at_once(
+    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch, ran_before: bool, free_mb: int, told: str | None
+) -> None:
+    if ran_before:
+        (stack.home / "postgres/data").mkdir(parents=True)
+        (stack.home / "postgres/data/PG_VERSION").write_text("18\n")
+    usage = shutil.disk_usage(stack.home)._replace(free=free_mb * 1024**2 + 1024**2 - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage)
+    said: list[str] = []
+    if told is None:
+        assert stack.up(said.append)
+        return
+    with pytest.raises(ClientError, match=told):
+        stack.up(said.append)
+    assert (said, stack.log.exists()) == ([], False)
+
+
+def test_a_home_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
+    stack = EmbeddedStack(tmp_path / "new/home", command=(sys.executable, "-c", STACK))
+    stack.up(silent)
+    stack.down()
+    assert (tmp_path / "new/home/starts").read_text() == "x"
 
 
 def test_who_does_not_wait_for_a_start_is_told_that_it_goes_on(

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from longstride.client.application import COMMANDS, load, overview, problem_of
-from longstride.client.errors import NotFound
+from longstride.client.cli.exit_codes import CODES
+from longstride.client.errors import ClientError, NotFound, WrongState
 from longstride.client.health import install
 from longstride.contracts.envelope import MessageError
 
@@ -34,8 +35,22 @@ def test_the_help_lists_every_command_and_exit_code() -> None:
     told = longstride("--help")
     assert told.returncode == 0
     assert [line.split()[0] for line in told.stdout.splitlines() if line.startswith("  ")] == [e.name for e in COMMANDS]
-    for code in ("0 done", "1 failed", "2 wrong usage", "3 unreachable", "4 no such", "5 cancelled", "130 Ctrl-C"):
-        assert code in told.stdout
+    ending = " ".join(told.stdout.partition("Exit codes: ")[2].split())
+    assert ending == ", ".join(f"{code.number} {code.word}" for code in CODES)
+
+
+def test_the_readme_tells_what_every_exit_code_means() -> None:
+    lines = [f"| {code.number} | {code.word} | {code.meaning} |" for code in CODES]
+    assert "\n".join(lines) in (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def test_every_error_has_an_exit_code_that_is_told_of() -> None:
+    def family(kind: type[ClientError]) -> set[type[ClientError]]:
+        return {kind, *(found for below in kind.__subclasses__() for found in family(below))}
+
+    for entry in COMMANDS:
+        load(entry)
+    assert {kind.exit_code for kind in family(ClientError)} <= {code.number for code in CODES}
 
 
 def test_the_help_needs_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +117,7 @@ def test_mistakes_are_told_on_standard_error_with_an_exit_code(
     [
         (PermissionError(13, "Permission denied", "/root/x"), ("/root/x: Permission denied", 1)),
         (NotFound("no task 'x'"), ("no task 'x'", 4)),
+        (WrongState("it has ended"), ("it has ended", 6)),
         (MessageError("submit_task is 70000 bytes"), ("submit_task is 70000 bytes", 2)),
         (ValueError("a bug"), None),
         (OSError("a bug"), None),

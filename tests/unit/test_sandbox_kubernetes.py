@@ -161,6 +161,23 @@ def test_a_command_gets_its_limits_and_nothing_of_the_pods_environment(
     }
 
 
+@pytest.mark.parametrize(
+    ("env", "seen"),
+    [
+        ({}, "/usr/local/bin:/usr/bin:/bin"),
+        ({"PATH": ""}, "/usr/local/bin:/usr/bin:/bin"),
+        ({"PATH": "/opt/nothing:"}, "/opt/nothing:/usr/local/bin:/usr/bin:/bin"),
+    ],
+)
+def test_a_commands_path_never_hides_the_pods_own(
+    cluster: Cluster, backend: KubernetesSandbox, volume: Volume, env: dict[str, str], seen: str
+) -> None:
+    asked: list[dict[str, Any]] = []
+    cluster.on_run = playing(lambda wire: asked.append(wire.request))
+    backend.run(command(volume, env=env))
+    assert asked[0]["env"]["PATH"] == seen
+
+
 def test_a_program_that_is_to_be_talked_with_is_refused(backend: KubernetesSandbox, volume: Volume) -> None:
     with pytest.raises(IsolationUnavailable, match="talks with its program while it runs, and the kubernetes backend"):
         backend.run(command(volume), dialogue=Talker())

@@ -93,6 +93,26 @@ def test_the_command_replaces_the_shell_in_the_workspace_with_nothing_to_read(tm
     assert done.stdout.decode() == f"{tmp_path}  ['A', 'LC_CTYPE', 'PWD'] /dev/null\n"
 
 
+@pytest.mark.parametrize(
+    ("path", "seen"),
+    [
+        ("", "/bin:/own"),
+        (":", "/bin:/own"),
+        ("/opt/nothing", "/opt/nothing:/bin:/own"),
+        ("/it's here:/b", "/it's here:/b:/bin:/own"),
+        (":/a::/b:", "/a:/b:/bin:/own"),
+        ("/app/bin:/usr/local/bin:/usr/bin:/bin", "/app/bin:/bin:/own"),
+        ("/usr/local/bin:/usr/bin:/bin", "/bin:/own"),
+    ],
+)
+def test_a_commands_path_never_hides_the_sandboxes_own(tmp_path: Path, path: str, seen: str) -> None:
+    """Nor names the current directory, which an empty entry means (POSIX, 8.3)."""
+    told = script("sh", "-c", 'echo "$PATH"', PATH=path).replace(WORKSPACE, str(tmp_path), 1)
+    own = {"PATH": "/bin:/own"}
+    done = subprocess.run(["/bin/sh"], input=told, capture_output=True, text=True, check=False, env=own)
+    assert (done.stdout, done.stderr) == (f"{seen}\n", "")
+
+
 def test_a_command_may_start_elsewhere(tmp_path: Path) -> None:
     elsewhere = tmp_path / "it's elsewhere"
     elsewhere.mkdir()

@@ -1,7 +1,12 @@
 """What differs between two states, as people and programs read it; and states as folders and archives."""
 
+import gzip
 import os
+import stat
+import subprocess
+import sys
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
@@ -142,7 +147,7 @@ def test_an_exported_folder_is_the_workspace_without_ways_out(state: State, tmp_
     assert found == {path: entry for path, entry in expected.items() if path not in ("evil", "src/evil")}
 
 
-@pytest.mark.parametrize("name", ["out.tar.zst", "out.tar"])
+@pytest.mark.parametrize("name", ["out.tar.zst", "out.tar", "out.tar.gz", "out.TGZ"])
 def test_an_exported_archive_is_the_same(state: State, tmp_path: Path, name: str) -> None:
     made = state(fill)
     assert export(made, tmp_path / name) == ["evil", "src/evil"]
@@ -150,6 +155,9 @@ def test_an_exported_archive_is_the_same(state: State, tmp_path: Path, name: str
     data = (tmp_path / name).read_bytes()
     assert data == (tmp_path / f"again-{name}").read_bytes(), "equal states are equal archives"
     plain = zstandard.ZstdDecompressor().stream_reader(data).read() if name.endswith(".zst") else data
+    if plain.startswith(b"\x1f\x8b"):
+        assert plain[3:8] == bytes(5), "no name and no time in gzip's head (RFC 1952)"
+        plain = gzip.decompress(plain)
     with tarfile.open(fileobj=BytesIO(plain)) as archive:
         archive.extractall(tmp_path / "from-archive", filter="data")
     export(made, tmp_path / "folder")
@@ -157,6 +165,67 @@ def test_an_exported_archive_is_the_same(state: State, tmp_path: Path, name: str
     assert {p: e[1:] for p, e in tree(tmp_path / "from-archive").items() if isinstance(e, tuple)}.keys() == kept.keys()
     assert (tmp_path / "from-archive/src/up").readlink() == Path("../same")
     assert (tmp_path / "from-archive/data.bin").read_bytes() == (tmp_path / "folder/data.bin").read_bytes()
+
+
+def test_an_exported_zip_is_the_same(state: State, tmp_path: Path) -> None:
+    def text(root: Path) -> None:
+        fill(root)
+        (root / os.fsdecode(b"\xff name")).rename(root / "é name")
+
+    made = state(text)
+    for name in ("out.zip", "again.zip"):
+        assert export(made, tmp_path / name) == ["evil", "src/evil"]
+    assert (tmp_path / "out.zip").read_bytes() == (tmp_path / "again.zip").read_bytes()
+    export(made, tmp_path / "folder")
+    unpacked = subprocess.run(
+        [sys.executable, "-m", "zipfile", "-t", tmp_path / "out.zip"], capture_output=True, text=True, check=True
+    )
+    assert unpacked.stdout == "Done testing\n"
+    with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+        found = {entry.filename.rstrip("/"): (entry, archive.read(entry)) for entry in archive.infolist()}
+    paths = {path.relative_to(tmp_path / "folder").as_posix(): path for path in (tmp_path / "folder").rglob("*")}
+    assert found.keys() == paths.keys()
+    for name, path in paths.items():
+        entry, data = found[name]
+        status = path.lstat()
+        is_link, is_file = path.is_symlink(), path.is_file() and not path.is_symlink()
+        assert stat.S_IFMT(entry.external_attr >> 16) == stat.S_IFMT(status.st_mode)
+        assert data == (os.fsencode(path.readlink()) if is_link else path.read_bytes() if is_file else b"")
+        if not is_link:
+            assert stat.S_IMODE(entry.external_attr >> 16) == stat.S_IMODE(status.st_mode)
+    # 1600000000 is 2020-09-13 12:26:40 UTC.
+    assert found["data.bin"][0].date_time == (2020, 9, 13, 12, 26, 40)
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0, (1980, 1, 1, 0, 0, 0)), (9_999_999_999, (2107, 12, 31, 23, 59, 58))])
+def test_times_that_zip_cannot_tell_are_its_nearest(
+    state: State, tmp_path: Path, seconds: int, told: tuple[int, ...]
+) -> None:
+    def old(root: Path) -> None:
+        (root / "f").write_text("x")
+        os.utime(root / "f", (seconds, seconds))
+
+    export(state(old), tmp_path / "out.zip")
+    assert zipfile.ZipFile(tmp_path / "out.zip").infolist()[0].date_time == told
+
+
+def test_a_name_that_zip_cannot_hold_is_refused(state: State, tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match=r"'\\udcff name' is not UTF-8, .*: name a \.tar\.gz instead"):
+        export(state(fill), tmp_path / "out.zip")
+    assert not (tmp_path / "out.zip").exists()
+
+
+@pytest.mark.parametrize("name", ["x.7z", "x.rar", "x.tar.bz2", "x.tar.xz", "X.TXZ", "x.gz", "x.zst"])
+def test_an_archive_of_another_kind_is_no_folder(state: State, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageProblem, match=f"'{name}': archives are made as .zip, .tar, .tar.gz, .tgz, .tar.zst"):
+        export(state(fill), tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("name", ["out", "v1.2", "out.d", ".zipped", "zip", "tar"])
+def test_any_other_name_is_a_folder(state: State, tmp_path: Path, name: str) -> None:
+    export(state(fill), tmp_path / name)
+    assert (tmp_path / name / "data.bin").is_file()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +258,7 @@ def test_what_exists_is_not_written_over(state: State, tmp_path: Path) -> None:
             export(made, tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["out", "out.tar.zst"])
+@pytest.mark.parametrize("name", ["out", "out.tar.zst", "out.tar.gz", "out.tar"])
 def test_nothing_is_left_of_what_could_not_be_read(state: State, tmp_path: Path, name: str) -> None:
     made = state(fill)
     assert isinstance(made.store, MemoryArtifacts)

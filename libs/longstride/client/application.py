@@ -5,11 +5,13 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from inspect import cleandoc
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from longstride.client.cli.exit_codes import CODES
 from longstride.client.errors import ClientError
 
 WORK, SEE, STEER, LEARN, RUN = "Tasks", "Looking", "Steering", "Learning", "The stack"
@@ -67,9 +69,8 @@ name a full stack instead."""
 
 ENDING = """\
 Start here: longstride demo            Each command: longstride COMMAND --help, --json for programs
-
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 unreachable, 4 no such thing, 5 cancelled,
-130 Ctrl-C (the task goes on)."""
+"""
+COLUMNS = 100
 
 
 class Commands(TyperGroup):
@@ -103,7 +104,8 @@ def overview() -> str:
     for panel, entries in panels.items():
         lines += ["", heading(panel, bold=True)]
         lines += [f"  {heading(f'{entry.name:<14}', fg='cyan')} {entry.help}" for entry in entries]
-    return "\n".join([*lines, "", ENDING])
+    codes = ", ".join(f"{code.number} {code.word}" for code in CODES)
+    return "\n".join([*lines, "", ENDING, *wrap(f"Exit codes: {codes}", COLUMNS)])
 
 
 def _unstyled(text: str, **_: object) -> str:

@@ -12,14 +12,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from longstride.client.elsewhere import environment_elsewhere
 from longstride.client.errors import ClientError, Unreachable
+from longstride.client.room import Room
 
 COMMAND = (sys.executable, "-m", "services.embedded")
 START_S = 90.0
 """A first start makes a database; slow disks take their time."""
 STOP_S = 30.0
 POLL_S = 0.05
+NEWS_S, MORE_NEWS_S = 3.0, 10.0
+"""Seconds of a start after which a person is told what it does, and between two times."""
 LOG_LINES = 20
+TOLD = "longstride: "
+"""How the stack's own sentences begin in its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +82,26 @@ class EmbeddedStack:
         """Start the stack unless it runs; callers at the same time end up with the same one.
 
         Raises:
+            ClientError: its folder cannot hold it.
             Unreachable: it did not come up; the text holds the end of its log.
         """
         running = self.running()
         if running is not None:
             return running
+        self._require_room()
         say(f"starting the embedded stack in {self.home}")
         child = self._spawn()
         # Reaps the child whenever it ends, so that it does not stay a zombie of this process.
         threading.Thread(target=child.wait, daemon=True).start()
         try:
-            return self._wait_ready(child, time.monotonic() + timeout_s)
+            return self._wait_ready(child, timeout_s, say)
         except KeyboardInterrupt:
             # Others may wait for this very stack by now.
             say("the stack goes on starting; `longstride down` ends it")
             raise
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
+        environment = environment_elsewhere(os.environ, Path.cwd())
         try:
             self.home.mkdir(parents=True, exist_ok=True)
             log = self.log.open("ab")
@@ -106,6 +115,7 @@ class EmbeddedStack:
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                env=environment,
                 start_new_session=True,
             )
 
@@ -114,8 +124,23 @@ class EmbeddedStack:
             f"{self.home} cannot hold an embedded stack: {error.strerror or error}; set LONGSTRIDE_HOME to a folder that can"
         )
 
-    def _wait_ready(self, child: "subprocess.Popen[bytes]", deadline: float) -> RunningStack:
-        while time.monotonic() < deadline:
+    def _require_room(self) -> None:
+        try:
+            room = Room.of(self.home)
+        except OSError as error:
+            raise self._unusable(error) from error
+        if room.free_mb < room.needed_mb:
+            raise ClientError(f"{self.home} cannot hold an embedded stack: {room.told}; {room.remedy}")
+
+    def _wait_ready(
+        self, child: "subprocess.Popen[bytes]", timeout_s: float, say: Callable[[str], None]
+    ) -> RunningStack:
+        began = time.monotonic()
+        news = began + NEWS_S
+        while (now := time.monotonic()) < began + timeout_s:
+            if now >= news:
+                say(f"still starting after {now - began:.0f} s: {self._doing()}")
+                news += MORE_NEWS_S
             stack = self.running()
             if stack is not None:
                 return stack
@@ -134,6 +159,11 @@ class EmbeddedStack:
     def _failed(self, why: str) -> Unreachable:
         tail = "".join(f"\n  {line}" for line in self.log_tail())
         return Unreachable(f"the embedded stack did not start: {why}. The end of {self.log}:{tail or ' (empty)'}")
+
+    def _doing(self) -> str:
+        """What the stack said last."""
+        said = [line.removeprefix(TOLD) for line in self.log_tail() if line.startswith(TOLD)]
+        return said[-1] if said else "loading its programs"
 
     def log_tail(self, lines: int = LOG_LINES) -> list[str]:
         """The last lines of the log."""

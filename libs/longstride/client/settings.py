@@ -47,7 +47,7 @@ class ClientSettings(BaseSettings):
     @property
     def mcp_servers(self) -> Path:
         """Where ``longstride mcp`` keeps them."""
-        return self.mcp_file or self.home.expanduser().absolute() / "mcp.json"
+        return (self.mcp_file or self.home / "mcp.json").expanduser().absolute()
 
 
 def load() -> ClientSettings:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import WORKSPACE, Owner
-from longstride.sandbox.rootfs import GID, UID
+from longstride.sandbox.rootfs import GID, UID, searched
 
 MEBIBYTE = 1 << 20
 OPEN_FILES = 1024
@@ -132,7 +132,15 @@ def _export(variable: tuple[str, str]) -> str:
     name, value = variable
     if not (name.isascii() and name.isidentifier()):
         raise ValueError(f"{name!r} cannot be an environment variable: use letters, digits and _, no digit first")
-    return f"export {name}={shlex.quote(value)}"
+    return f"export {assigned(name, value)}"
+
+
+def assigned(name: str, value: str) -> str:
+    """``NAME=value`` for a shell inside, whose PATH is still the sandbox's own: that of a command only comes before it."""
+    if name != "PATH":
+        return f"{name}={shlex.quote(value)}"
+    before = searched(value, own="")
+    return f'PATH={shlex.quote(before)}"$PATH"'
 
 
 Bounds = Mapping[str, tuple[int, int, int]]

@@ -43,6 +43,20 @@ ENVIRONMENT = {
 """All of it; nothing is inherited. HOME is not the workspace, so that caches do not end up in its snapshots."""
 
 
+def searched(path: str, own: str = ENVIRONMENT["PATH"]) -> str:
+    """A command's PATH with the sandbox's own behind it: a task that was written for an image names directories of that image,
+    and without a shell and an interpreter neither tools nor checks work.
+
+    Empty entries are left out: they mean the current directory, which is often the workspace.
+
+    Args:
+        path: as the task sets it.
+        own: the sandbox's; empty where a shell inside adds it.
+    """
+    before = path.removesuffix(ENVIRONMENT["PATH"]).split(":")
+    return ":".join([*filter(None, before), own])
+
+
 @dataclass(frozen=True, slots=True)
 class Shared:
     """Host paths that every sandbox of this process sees read-only."""

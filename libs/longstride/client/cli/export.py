@@ -10,12 +10,15 @@ from longstride.client.connect import connect
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show_json
 from longstride.client.step_state import step_states
+from longstride.client.workspace_archive import FORMATS, writer_of
 from longstride.client.workspace_export import export as write
 
 
 def export(
     task: TaskId,
-    to: Annotated[Path, typer.Option("--to", metavar="DIR|FILE", help="A new folder, or a FILE.tar.zst or FILE.tar.")],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR|FILE", help=f"A new folder, or a file: {', '.join(FORMATS)}.")
+    ],
     at: Annotated[
         int | None,
         typer.Option(
@@ -34,8 +37,9 @@ def export(
 
       longstride export 3f9a12bc --to ./result
 
-      longstride export 3f9a12bc --at 4 --to step4.tar.zst
+      longstride export 3f9a12bc --at 4 --to step4.zip
     """
+    writer_of(to.name)
     with connect(say) as deployment:
         head = deployment.reader.find(task)
         (state,) = step_states(deployment, head, at)

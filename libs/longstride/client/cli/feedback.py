@@ -7,7 +7,7 @@ import typer
 from longstride.client import person
 from longstride.client.cli.options import Json, TaskId
 from longstride.client.connect import connect
-from longstride.client.errors import UsageProblem
+from longstride.client.errors import WrongState
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show, show_json
 from longstride.client.soundness import message
@@ -29,7 +29,9 @@ def feedback(
     with connect(say) as deployment:
         head = deployment.reader.find(task)
         if head.ended_at is None:
-            raise UsageProblem(f"{units.short(head.id)} has not ended yet")
+            raise WrongState(
+                f"{units.short(head.id)} has not ended yet ({head.status}): only what is finished can be scored"
+            )
         command = message(RecordFeedback, score=score, comment=comment, by=person.name())
         deployment.client.send(command, head.id, tenant=head.tenant)
     if json:

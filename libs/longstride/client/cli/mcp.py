@@ -230,8 +230,8 @@ def _surveyed(name: str, server: Server, backend: str, tenant: str) -> Listing:
         from longstride.tools.mcp.call import survey
     except ModuleNotFoundError as error:
         raise ClientError(f"{error.name} is not installed: pip install 'longstride[mcp]'") from error
-    folder = os.environ.get("LONGSTRIDE_TOOL_EXECUTOR_SECRETS_DIR") or load().home.expanduser() / "secrets"
-    secrets = values_of(DirectorySecrets(Path(folder)), tenant, server.secrets)
+    folder = Path(os.environ.get("LONGSTRIDE_TOOL_EXECUTOR_SECRETS_DIR") or load().home / "secrets").expanduser()
+    secrets = values_of(DirectorySecrets(folder), tenant, server.secrets)
     sandbox = made(None)
     try:
         return survey(name, server, sandbox, secrets)

@@ -9,10 +9,12 @@ import typer
 from longstride.client import person
 from longstride.client.cli.options import Json, TaskId
 from longstride.client.connect import Deployment, connect
-from longstride.client.errors import UsageProblem
+from longstride.client.errors import WrongState
 from longstride.client.port import DEFAULT_TENANT
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show, show_json
+from longstride.client.screen.program import program
+from longstride.client.screen.verdict import ending
 from longstride.client.soundness import message as valid
 from longstride.client.step_view import History, history
 from longstride.contracts.model import Contract
@@ -34,7 +36,7 @@ def cancel(task: TaskId, reason: Reason = None, json: Json = False) -> None:
       longstride cancel 3f9a12bc --reason "wrong file"
     """
     command = valid(CancelTask, reason=reason) if reason else CancelTask()
-    _steer(task, command, lambda head: head.ended_at is not None, json)
+    _steer(task, command, "cancelled", json)
 
 
 def pause(task: TaskId, json: Json = False) -> None:
@@ -44,7 +46,7 @@ def pause(task: TaskId, json: Json = False) -> None:
 
       longstride pause 3f9a12bc
     """
-    _steer(task, PauseTask(), lambda head: head.status == "parked", json)
+    _steer(task, PauseTask(), "parked", json)
 
 
 def resume(task: TaskId, json: Json = False) -> None:
@@ -54,7 +56,7 @@ def resume(task: TaskId, json: Json = False) -> None:
 
       longstride resume 3f9a12bc
     """
-    _steer(task, ResumeTask(), lambda head: head.status == "running", json)
+    _steer(task, ResumeTask(), "running", json)
 
 
 def message(
@@ -91,7 +93,7 @@ def approve(
         past = history(event for _, event in deployment.reader.events(head.id))
         waiting = past.last
         if waiting is None or waiting.status != "waiting" or step not in (None, waiting.number):
-            raise UsageProblem(undecidable(head, past, step))
+            raise WrongState(undecidable(head, past, step))
         return valid(ApproveAction, step=waiting.number, approved=not deny, reason=reason or "", by=person.name())
 
     with connect(say) as deployment:
@@ -109,21 +111,47 @@ def undecidable(head: TaskHead, past: History, number: int | None) -> str:
     if last and last.status == "waiting":
         return f"{done or f'step {number} does not wait for approval'}; step {last.number} of {name} does wait"
     if head.ended_at is not None:
-        return "; ".join(filter(None, (f"{name} has ended: {head.status}", done)))
+        return "; ".join(filter(None, (too_late(head, past), done)))
     return "; ".join(filter(None, (f"nothing of {name} waits for approval", done)))
 
 
-def _steer(name: str, command: Contract, done: Callable[[TaskHead], bool] | None, json: bool) -> None:
+def too_late(head: TaskHead, past: History) -> str:
+    """How a task ended that is to do something else."""
+    told = ending(past.ended) if past.ended else head.status
+    return f"{units.short(head.id)} has ended: {told}, {units.ago(head.ended_at)} ago"
+
+
+def _require_open(deployment: Deployment, head: TaskHead, wanted: str = "") -> None:
+    """
+    Raises:
+        WrongState: it has ended, and otherwise than was wanted.
+    """
+    if head.ended_at is None or head.status == wanted:
+        return
+    past = history(event for _, event in deployment.reader.events(head.id))
+    name = units.short(head.id)
+    raise WrongState(
+        f"{too_late(head, past)}; a new task goes on from one of its steps: {program()} fork {name} --at N"
+    )
+
+
+def _steer(name: str, command: Contract, wanted: str | None, json: bool) -> None:
+    """Send it. ``wanted``: the status that shows its effect; ``None``: none does."""
     sent = person.signed(command)
     with connect(say) as deployment:
         if not deployment.readable:
             deployment.client.send(sent, name, tenant=DEFAULT_TENANT)
-            return
+            return say("sent; what comes of it can only be seen with LONGSTRIDE_DATABASE_URL")
         head = deployment.reader.find(name)
-        if head.ended_at is not None:
-            raise UsageProblem(f"{units.short(head.id)} has ended: {head.status}")
+        _require_open(deployment, head)
         deployment.client.send(sent, head.id, tenant=head.tenant)
-        _report(_settled(deployment, head, done) if done else head, sent, json)
+        if wanted is not None:
+            head = _settled(deployment, head, lambda now: now.ended_at is not None or now.status == wanted)
+        if wanted != "running":  # a task that was resumed may well have ended
+            _require_open(deployment, head, wanted or "")
+        if wanted not in (None, head.status) and head.ended_at is None:
+            say("asked for; it shows once the call in flight is over")
+        return _report(head, sent, json)
 
 
 def _settled(deployment: Deployment, head: TaskHead, done: Callable[[TaskHead], bool]) -> TaskHead:

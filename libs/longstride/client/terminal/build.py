@@ -18,6 +18,7 @@ from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import SUPPORT, WORKSPACE, Command, Execution, SandboxBackend
 from longstride.sandbox.content import ContentStore
 from longstride.sandbox.errors import WorkspaceUnusable
+from longstride.sandbox.launcher import assigned
 from longstride.sandbox.workspace import Workspaces
 from longstride.tools.observation import printable
 
@@ -133,10 +134,10 @@ def _script(build: Build, mark: str) -> Iterator[str]:
 
 
 def _step(number: int, step: Step, mark: str) -> Iterator[str]:
-    variables = [f"{name}={value}" for name, value in step.variables.items()]
+    variables = " ".join(assigned(name, value) for name, value in step.variables.items())
     folder = shlex.quote(step.folder)
     yield f"printf '\\n{mark} {number}\\n' >&2"
-    yield f"( mkdir -p {folder} && cd {folder} && exec {shlex.join(['env', *variables, *step.argv])} ) </dev/null"
+    yield f"( mkdir -p {folder} && cd {folder} && exec env {variables} {shlex.join(step.argv)} ) </dev/null"
     yield f"code=$?; [ $code = 0 ] || {{ printf '\\n{mark} {number} exit code %s\\n' $code >&2; exit 1; }}"
 
 

@@ -12,12 +12,15 @@ from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.input_file import InputFile
 from longstride.sandbox.base import SUPPORT, SandboxBackend
 from longstride.sandbox.content import ContentStore
+from longstride.sandbox.launcher import assigned
 from longstride.tools.examiner import CHECKS
 
 VERIFY = "longstride_verify.py"
 SOLUTION = f"{SUPPORT}/solution"
 LINKS = {"/tests": CHECKS, "/solution": SOLUTION, "/logs": "/tmp/logs"}
 """What tests and solutions expect of a container, and where a sandbox has it."""
+INTERPRETER = '"$(command -pv python3 || command -v python3 || echo python3)"'
+"""The system's own, whatever PATH the task sets: directories in it may be the agent's, who would write the verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +74,10 @@ class TerminalTask:
 
     def check(self, files: tuple[InputFile, ...]) -> CommandCheck:
         """Its check. ``files``: ``hidden``, laid where the check can read them."""
-        variables = "".join(f"export {name}={_quoted(value)}; " for name, value in self.test_variables.items())
+        variables = "".join(f"export {assigned(name, value)}; " for name, value in self.test_variables.items())
         return CommandCheck(
             name="tests",
-            run=f'{variables}exec python3 "$LONGSTRIDE_CHECKS/{VERIFY}" {_quoted(self.test)}',
+            run=f'{variables}exec {INTERPRETER} "$LONGSTRIDE_CHECKS/{VERIFY}" {_quoted(self.test)}',
             files=files,
             timeout_s=self.test_timeout_s,
         )

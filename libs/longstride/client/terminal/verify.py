@@ -49,7 +49,7 @@ def score_line(value: float) -> str:
 def run(script: Path) -> int:
     """The script's exit code; it is run as its first line says."""
     starts = script.read_bytes()[:2]
-    argv = [os.fspath(script)] if starts == b"#!" else ["sh", os.fspath(script)]
+    argv = [os.fspath(script)] if starts == b"#!" else ["/bin/sh", os.fspath(script)]
     try:
         return subprocess.run(argv, check=False, env={**os.environ, "TEST_DIR": os.fspath(TESTS)}).returncode
     except FileNotFoundError:

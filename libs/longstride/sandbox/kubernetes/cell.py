@@ -36,7 +36,7 @@ from longstride.sandbox.kubernetes.cluster import Cluster
 from longstride.sandbox.kubernetes.parcel import Bounds, Malformed, pack, pack_files, unpack
 from longstride.sandbox.kubernetes.pods import CODE, PORTER, PodModel
 from longstride.sandbox.launcher import OPEN_FILES
-from longstride.sandbox.rootfs import ENVIRONMENT
+from longstride.sandbox.rootfs import ENVIRONMENT, searched
 from longstride.sandbox.scratch import Scratch, remove_tree
 from longstride.sandbox.supervisor import Outcome, Supervisor
 from longstride.sandbox.verdict import Evidence, judge
@@ -246,7 +246,8 @@ class PodCell:
             "RLIMIT_DATA": limits.memory_mb * MEBIBYTE,
             **({"RLIMIT_NPROC": limits.processes} if self._model.own_users else {}),
         }
-        environment = {**ENVIRONMENT, **command.env}
+        path = searched(command.env.get("PATH", ""))
+        environment = {**ENVIRONMENT, **command.env, "PATH": path}
         named = {"argv": command.argv, "env": environment, "cwd": command.cwd, "rlimits": bounds, "cpu_s": limits.cpu_s}
         return {"do": "run", **named}
 
