@@ -9,7 +9,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from longstride.messaging.lease import HEARTBEAT_S, TTL_S
 from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.disk import DiskArtifacts
-from longstride.storage.minio_artifacts import MinioArtifacts
 
 
 class Connections(BaseSettings):
@@ -47,5 +46,7 @@ class Connections(BaseSettings):
         """The artifact store."""
         if self.artifacts_dir is not None:
             return DiskArtifacts(self.artifacts_dir)
+        from longstride.storage.minio_artifacts import MinioArtifacts
+
         access, secret = self.s3_access_key.get_secret_value(), self.s3_secret_key.get_secret_value()
         return MinioArtifacts(self.s3_endpoint, access, secret, self.s3_bucket)

@@ -16,7 +16,7 @@ def deployment(
     servers: Servers, module_database_url: str, amqp_url: str, bucket: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
     folder: Path = tmp_path_factory.mktemp("chaos")
-    with deployed(servers, module_database_url, amqp_url, bucket, folder, **QUICK) as running:
+    with deployed(servers, module_database_url, amqp_url, bucket, folder, forked=True, **QUICK) as running:
         yield running
 
 

@@ -1,7 +1,5 @@
 """kill -9 between any two things that others can see: every step happens once, and nothing is left behind."""
 
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
@@ -11,6 +9,7 @@ import pytest
 from longstride.messaging.backbone import Backbone
 from longstride.messaging.outbox import Outbox
 from tests.support.eventually import eventually
+from tests.support.forks import Forked
 from tests.support.messaging_fixtures import *  # noqa: F403
 from tests.support.messaging_fixtures import prepare
 from tests.support.pocket_planner import ended, history, submission
@@ -22,19 +21,19 @@ STEPS = 8
 class Supervised:
     """A process that is started again when it dies."""
 
-    def __init__(self, running: ExitStack, *command: str) -> None:
-        self._command = [sys.executable, "-m", "tests.support.service_process", *command]
+    def __init__(self, running: ExitStack, output: Path, *arguments: str) -> None:
+        self._output = output
+        self._arguments = arguments
         self.starts = 0
         self._running = running
         self._start()
 
     def _start(self) -> None:
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
-        self._running.enter_context(self.process)
-        self._running.callback(self.process.kill)
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
         self.starts += 1
+        self.process = Forked("tests.support.service_process", *self._arguments, output=self._output)
+        self._running.callback(self.process.wait, 30)
+        self._running.callback(self.process.kill)
+        eventually(lambda: self._output.read_text().count("ready\n") == self.starts)
 
     def revive(self) -> bool:
         if self.process.poll() is not None:
@@ -70,7 +69,7 @@ def test_a_service_killed_at_any_point_on_rabbitmq(
     running.callback(backbone.close)
     mark = tmp_path / "killed"
     processes = [
-        Supervised(running, database_url, amqp_url, name, str(STEPS), point, str(mark))
+        Supervised(running, tmp_path / f"{name}.log", database_url, amqp_url, name, str(STEPS), point, str(mark))
         for name in ("planner", "worker")
     ]
     envelope = submission()
@@ -91,7 +90,8 @@ def test_the_embedded_stack_killed_at_any_point(
     backbone = Backbone("test", database_url, url)
     running.callback(backbone.close)
     mark = tmp_path / "killed"
-    process = Supervised(running, database_url, url, "both", str(STEPS), point, str(mark))
+    log = tmp_path / "both.log"
+    process = Supervised(running, log, database_url, url, "both", str(STEPS), point, str(mark))
     envelope = submission()
     with backbone.database.begin() as uow:
         Outbox().post(uow, envelope)

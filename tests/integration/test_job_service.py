@@ -72,7 +72,7 @@ def service(
     with ExitStack() as network, Ports(tmp_path, ("metrics",)) as ports:
         relay = network.enter_context(Cuttable(where.hostname or "", where.port or 0))
         own = where._replace(netloc=f"{where.username}:{where.password}@127.0.0.1:{relay.port}").geturl()
-        deployment = Deployment(servers, database_url, own, bucket, tmp_path)
+        deployment = Deployment(servers, database_url, own, bucket, tmp_path, forked=True)
         try:
             deployment.start(
                 "trainer",

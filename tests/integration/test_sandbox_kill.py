@@ -1,6 +1,5 @@
 """kill -9 of an executor, at any point of an action: the two ends cannot be told apart, and nothing stays behind."""
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -32,6 +31,7 @@ from longstride.tools.registry import builtin_tools
 from tests.support import doomed_executor
 from tests.support.doomed_executor import POINTS
 from tests.support.engine import engine
+from tests.support.forks import FORKS
 from tests.support.sandboxes import SMALL, arena, hosted_backend
 
 WORK = """
@@ -44,10 +44,6 @@ open('made/deep/file', 'w').write('done')
 for line in open('table.csv'): print(line.strip())
 print(open('counter').read() * 2000)
 """
-
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.support.doomed_executor"])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -177,7 +173,7 @@ def processes_with(text: str) -> list[int]:
     return found
 
 
-def eventually(condition, seconds: float = 10) -> float:
+def eventually(condition, seconds: float = 60) -> float:
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < seconds, "it did not happen"

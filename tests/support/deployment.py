@@ -19,6 +19,7 @@ from longstride.storage.database import Database
 from longstride.storage.steps import StepSummary
 from longstride.storage.tasks import TaskHead
 from tests.support.eventually import eventually
+from tests.support.forks import Forked
 from tests.support.servers import Servers
 
 T = TypeVar("T")
@@ -41,7 +42,10 @@ LINES_AND_SUBMIT = [
 class Deployment:
     """Service processes with a database, a virtual host and a bucket of their own."""
 
-    def __init__(self, servers: Servers, database_url: str, amqp_url: str, bucket: str, folder: Path) -> None:
+    def __init__(
+        self, servers: Servers, database_url: str, amqp_url: str, bucket: str, folder: Path, *, forked: bool = False
+    ) -> None:
+        """``forked``: its processes load nothing, see ``forks``."""
         self.folder = folder
         self.database = Database(database_url, application_name="test")
         self.amqp_url = amqp_url
@@ -56,7 +60,8 @@ class Deployment:
             "LONGSTRIDE_STATE_DIR": str(folder / "state"),
             "LONGSTRIDE_LOG_FORMAT": "human",
         }
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._forked = forked
+        self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
 
     def start(self, *services: str, **variables: str) -> None:
         """Start services, all but the trainer by default, with further environment ``variables``."""
@@ -78,10 +83,14 @@ class Deployment:
         del self.processes[service]
 
     def _spawn(self, service: str, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
-        with (self.folder / f"{service}.log").open("ab") as log:
+        environment, output = {**self.environment, **variables}, self.folder / f"{service}.log"
+        if self._forked:
+            self.processes[service] = Forked(*arguments, output=output, environment=environment)
+            return
+        with output.open("ab") as log:
             self.processes[service] = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
-                env={**self.environment, **variables},
+                env=environment,
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -153,7 +162,8 @@ class Deployment:
         """The heads of tasks, once all of them have ended."""
 
         def all_ended() -> list[TaskHead] | None:
-            heads = [self.head(task_id) for task_id in task_ids]
+            with self.database.begin() as uow:
+                heads = [uow.tasks.head(task_id, lock=False) for task_id in task_ids]
             return [h for h in heads if h] if all(h and h.outcome for h in heads) else None
 
         return self.eventually(all_ended, timeout_s) or []
@@ -171,10 +181,17 @@ class Deployment:
 
 @contextmanager
 def deployed(
-    servers: Servers, database_url: str, amqp_url: str, bucket: str, folder: Path, *services: str, **variables: str
+    servers: Servers,
+    database_url: str,
+    amqp_url: str,
+    bucket: str,
+    folder: Path,
+    *services: str,
+    forked: bool = False,
+    **variables: str,
 ) -> Iterator[Deployment]:
     """A deployment for the time of a ``with`` block."""
-    deployment = Deployment(servers, database_url, amqp_url, bucket, folder)
+    deployment = Deployment(servers, database_url, amqp_url, bucket, folder, forked=forked)
     try:
         deployment.start(*services, **variables)
         yield deployment

@@ -13,13 +13,22 @@ LASTING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
 def children() -> set[int]:
-    """Pids of this process's children, those that Python keeps left out."""
-    pids = {
+    """Pids of this process's children; in place of the processes that Python keeps, those that they forked for it."""
+    pids = _children_of("self")
+    lasting = {pid for pid in pids if any(name in command(pid) for name in LASTING)}
+    return (pids - lasting).union(*map(_children_of, lasting))
+
+
+def _children_of(process: object) -> set[int]:
+    try:
+        threads = list(Path(f"/proc/{process}/task").iterdir())
+    except FileNotFoundError:
+        return set()
+    return {
         int(pid)
-        for thread in Path("/proc/self/task").iterdir()
+        for thread in threads
         for pid in _read(thread / "children").split()  # A child belongs to the thread that made it.
     }
-    return {pid for pid in pids if not any(name in command(pid) for name in LASTING)}
 
 
 def command(pid: int) -> str:

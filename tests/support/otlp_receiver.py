@@ -91,7 +91,7 @@ def _plain(value: AnyValue) -> Any:
     return getattr(value, kind) if kind else None
 
 
-def wait_until(condition: Any, timeout_s: float = 10.0) -> None:
+def wait_until(condition: Any, timeout_s: float = 60.0) -> None:
     """Poll until ``condition()`` holds; fail when the time is over."""
     deadline = time.monotonic() + timeout_s
     while not condition():

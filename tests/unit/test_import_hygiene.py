@@ -128,6 +128,14 @@ def test_the_names_of_tools_are_those_of_the_registry() -> None:
     assert builtin_tools().names == BUILTIN
 
 
+@pytest.mark.parametrize("service", ["planner", "telemetry", "tool_executor", "model_worker", "embedded"])
+def test_a_service_loads_only_what_all_its_settings_need(service: str) -> None:
+    """Migrations, a collector, a page for Prometheus, S3 and weights are for starts that have them."""
+    module = f"services.{service}.{'__main__' if service == 'embedded' else 'main'}"
+    unused = ("torch", "transformers", "alembic", "prometheus_client", "opentelemetry.exporter", "minio", "docker")
+    assert loaded_by(f"import {module}", unused) == []
+
+
 def test_no_command_loads_a_model_library_before_it_is_needed() -> None:
     code = "from longstride.client.application import COMMANDS, load\nfor entry in COMMANDS: load(entry)"
     assert loaded_by(code, ("torch", "transformers", "celery")) == []

@@ -118,9 +118,12 @@ class JobWorker:
         return os.EX_UNAVAILABLE if self._given_up else int(controller.exitcode or 0)
 
     def _install_signals(self, controller: WorkController) -> None:
+        wake = _waker(controller)
+
         def finish(*_: Any) -> None:
             state.should_stop = 0
             signal.setitimer(signal.ITIMER_REAL, self._settings.drain_s)
+            wake()
 
         def hand_back(*_: Any) -> None:
             for pid in controller.pool.info["processes"]:
@@ -129,10 +132,12 @@ class JobWorker:
 
         def abort(*_: Any) -> None:
             state.should_terminate = 0
+            wake()
 
         def give_up(*_: Any) -> None:
             self._given_up = True
             state.should_terminate = os.EX_UNAVAILABLE
+            wake()
 
         signal.signal(CANNOT_START, give_up)
         signal.signal(signal.SIGTERM, finish)
@@ -162,6 +167,21 @@ class JobWorker:
     def _job_failed(self, task_id: str, exception: BaseException, **_: Any) -> None:
         logger.error("job %s: its process is gone: %s", task_id, exception)
         self._on_lost(task_id)
+
+
+def _waker(controller: WorkController) -> Callable[[], object]:
+    """What has Celery's loop see at once what a signal handler has told it: it sleeps until its next timer, for seconds.
+
+    Only other threads can wake it, and a handler can take no locks, so a thread waits for a byte.
+    """
+    heard, told = os.pipe()
+
+    def wait() -> None:
+        while os.read(heard, 1):
+            controller.hub.call_soon(lambda: None)
+
+    threading.Thread(target=wait, name="waker", daemon=True).start()
+    return lambda: os.write(told, b".")
 
 
 class EmbeddedJobs:

@@ -7,6 +7,8 @@ import weakref
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics.export import MetricReader
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
@@ -14,6 +16,17 @@ from longstride.observability.health import Health
 
 POLL_S = 0.1
 """How soon the server notices that it is to stop."""
+
+
+def serve(host: str, port: int, health: Health) -> "tuple[Endpoint, MetricReader]":
+    """An endpoint, and the reader whose meters it shows.
+
+    Raises:
+        OSError: the port is taken; the message names it.
+    """
+    registry = CollectorRegistry()
+    reader = PrometheusMetricReader(registry=registry, scope_info_enabled=False)
+    return Endpoint(host, port, registry, health), reader
 
 
 class Endpoint:

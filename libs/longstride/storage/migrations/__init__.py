@@ -2,28 +2,20 @@
 old code must survive; ``NNNN_after_…`` waits until no old code runs.
 
 All of an upgrade is one transaction under an advisory lock, so services that start at once wait for the first of them.
+Where there is nothing to do, as at nearly every start of a service, Alembic is not even loaded.
 """
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from longstride.storage.database import Database, database_url
 from longstride.storage.errors import SchemaMismatch
 from longstride.storage.failures import translated
-from longstride.storage.tables import Base
-
-logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each start about its context
 
 OLDEST_POSTGRESQL = 14
 HOW = "python -m longstride.storage.migrations upgrade"
@@ -39,21 +31,27 @@ def upgrade(url: str, revision: str = "head") -> None:
         DatabaseUnavailable: no database answers.
     """
     with _exclusive(url) as connection:
-        _refuse_newer(connection)
-        command.upgrade(_config(connection), revision)
+        current = _known(connection)
+        if current != (head() if revision == "head" else revision):
+            from longstride.storage.migrations import history
+
+            history.upgrade(connection, revision)
 
 
 def downgrade(url: str, revision: str = "base") -> None:
     """Take the schema back to ``revision``; the tables made since are dropped with what is in them."""
+    from longstride.storage.migrations import history
+
     with _exclusive(url) as connection:
-        command.downgrade(_config(connection), revision)
+        history.downgrade(connection, revision)
 
 
 def check(url: str) -> list[Any]:
     """The differences between the migrated schema and the tables in ``tables.py``; empty when there are none."""
+    from longstride.storage.migrations import history
+
     with _exclusive(url) as connection:
-        options = {"compare_type": True, "compare_server_default": True}
-        return list(compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata))
+        return history.differences(connection)
 
 
 def require_current(database: Database) -> None:
@@ -65,14 +63,23 @@ def require_current(database: Database) -> None:
     """
     with translated, database.engine.connect() as connection:
         _refuse_old_postgresql(connection)
-        _refuse_newer(connection)
-        current, head = _current(connection), _head()
+        current = _known(connection)
     if current is None:
         raise SchemaMismatch(f"the database has no Longstride schema; run the migrations first ({HOW})")
-    if current != head:
+    if current != head():
         raise SchemaMismatch(
-            f"the database's schema is at revision {current}, this build needs {head}; run the migrations first ({HOW})"
+            f"the database's schema is at revision {current}, this build needs {head()}; run the migrations first ({HOW})"
         )
+
+
+def revisions() -> list[str]:
+    """Those that this build knows, the oldest first: a file in ``versions`` is named for its revision."""
+    return sorted(path.name[:4] for path in (Path(__file__).parent / "versions").glob("[0-9]*.py"))
+
+
+def head() -> str:
+    """The newest."""
+    return revisions()[-1]
 
 
 @contextmanager
@@ -84,30 +91,20 @@ def _exclusive(url: str) -> Iterator[Connection]:
         yield connection
 
 
-def _config(connection: Connection) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent))
-    config.attributes["connection"] = connection
-    return config
-
-
-def _head() -> str:
-    head = ScriptDirectory(str(Path(__file__).parent)).get_current_head()
-    assert head is not None, "there is a migration"
-    return head
-
-
-def _current(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
-
-
-def _refuse_newer(connection: Connection) -> None:
+def _known(connection: Connection) -> str | None:
+    """The schema's revision; ``None``: there is no schema yet. Refuses one that this build does not know."""
     current = _current(connection)
-    known = {script.revision for script in ScriptDirectory(str(Path(__file__).parent)).walk_revisions()}
-    if current is not None and current not in known:
+    if current is not None and current not in revisions():
         raise SchemaMismatch(
             f"the database's schema is at revision {current}, which this build does not know: it was made by a newer one; upgrade Longstride"
         )
+    return current
+
+
+def _current(connection: Connection) -> str | None:
+    if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar_one() is None:
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
 
 
 def _refuse_old_postgresql(connection: Connection) -> None:
