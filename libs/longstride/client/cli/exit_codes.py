@@ -1,8 +1,9 @@
 """The exit codes of ``longstride``: ``longstride --help`` and the README tell of them from this table."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from longstride.contracts.v1.events import Outcome
+if TYPE_CHECKING:  # the help is printed without what the contracts load
+    from longstride.contracts.v1.events import Outcome
 
 OK = 0
 FAILED = 1
@@ -43,10 +44,10 @@ CODES = (
     ExitCode(DETACHED, "Ctrl-C", "a task that was followed goes on"),
 )
 
-OUTCOMES: dict[Outcome, int] = {"succeeded": OK, "failed": FAILED, "cancelled": CANCELLED}
+OUTCOMES: "dict[Outcome, int]" = {"succeeded": OK, "failed": FAILED, "cancelled": CANCELLED}
 
 
-def of_outcomes(outcomes: list[Outcome]) -> int:
+def of_outcomes(outcomes: "list[Outcome]") -> int:
     """The worst of several: any failure, else any cancellation."""
     codes = {OUTCOMES[outcome] for outcome in outcomes}
     return FAILED if FAILED in codes else max(codes, default=OK)
