@@ -622,7 +622,7 @@ def test_a_host_named_by_a_secret_is_in_no_record(tmp_path: Path) -> None:
     )
     egress = Egress(rules=(EgressRule(host="other.example.com"),))
     task = LivingTask(executor, LIMITS, secrets=("token",), egress=egress)
-    status, text = task.call("shell", command="ask_and_go 443")
+    _, text = task.call("shell", command="ask_and_go 443")
     assert task.last is not None
     assert task.last.traffic is not None
     assert "[secret token].com" in text
