@@ -142,6 +142,35 @@ def test_what_it_writes_all_the_time_is_collected_whole(house: House) -> None:
     assert task.call("shell", command="tail -n 1 log") == last
 
 
+GIVER = (
+    'exec python3 -c "import socket; s = socket.socket(socket.AF_UNIX); s.connect(chr(0) + str(7)); '
+    "socket.send_fds(s, [b'x'], [0]); s.recv(1)\""
+)
+HOLDER = (
+    'exec python3 -uc "import socket, time; s = socket.socket(socket.AF_UNIX); s.bind(chr(0) + str(7)); s.listen(); '
+    "print('up'); c, _ = s.accept(); held = socket.recv_fds(c, 1, 1); print('holds'); input(); c.close(); time.sleep(60)\""
+)
+
+
+def test_one_whose_input_is_in_other_hands_ends_all_the_same(house: House) -> None:
+    """Nobody reads the pipe, and it breaks only when the other one ends."""
+    started(house, "holder", HOLDER)
+    started(house, "giver", GIVER)
+    assert "holds" in house.task.call("process_poll", name="holder", wait_s=10, pattern="holds")[1]
+    status, text = house.task.call("process_send", name="giver", text="x" * 200_000, wait_s=0)
+    assert (status, "it has not read all" in text) == ("ok", True), text
+    house.task.call("process_send", name="holder", wait_s=0)
+    assert "ended with exit code 0" in house.task.call("process_poll", name="giver", wait_s=10, until_end=True)[1]
+    assert "runs for" in house.task.call("process_poll", name="holder")[1]
+
+
+def test_the_program_of_one_is_not_written_over(house: House) -> None:
+    started(house, "server", "cp /usr/bin/sleep server && exec ./server 60")
+    status, text = house.task.call("write_file", path="server", content="x")
+    assert (status, text) == ("failed", "server: a program is running from it: stop that first")
+    assert "runs for" in house.task.call("process_poll", name="server")[1]
+
+
 def test_a_socket_in_the_workspace_does_not_end_it(house: House) -> None:
     code = (
         "import socket; s = socket.socket(socket.AF_UNIX); s.bind('s'); s.listen(); print('up', flush=True); s.accept()"
