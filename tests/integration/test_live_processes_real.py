@@ -1,5 +1,6 @@
 """Processes that live between the calls of a task, in real sandboxes."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,7 +10,9 @@ import pytest
 
 from longstride.contracts.v1.check import CommandCheck
 from longstride.contracts.v1.egress import Egress, EgressRule
-from longstride.sandbox.errors import ExecutionCancelled
+from longstride.sandbox.base import Spec
+from longstride.sandbox.cell import HostedCell
+from longstride.sandbox.errors import ExecutionCancelled, NetworkGone, SandboxFailed
 from longstride.tools.executor import Executor
 from longstride.tools.household import Bounds, Households
 from longstride.tools.registry import builtin_tools
@@ -142,6 +145,35 @@ def test_what_it_writes_all_the_time_is_collected_whole(house: House) -> None:
     assert task.call("shell", command="tail -n 1 log") == last
 
 
+GIVER = (
+    'exec python3 -c "import socket; s = socket.socket(socket.AF_UNIX); s.connect(chr(0) + str(7)); '
+    "socket.send_fds(s, [b'x'], [0]); s.recv(1)\""
+)
+HOLDER = (
+    'exec python3 -uc "import socket, time; s = socket.socket(socket.AF_UNIX); s.bind(chr(0) + str(7)); s.listen(); '
+    "print('up'); c, _ = s.accept(); held = socket.recv_fds(c, 1, 1); print('holds'); input(); c.close(); time.sleep(60)\""
+)
+
+
+def test_one_whose_input_is_in_other_hands_ends_all_the_same(house: House) -> None:
+    """Nobody reads the pipe, and it breaks only when the other one ends."""
+    started(house, "holder", HOLDER)
+    started(house, "giver", GIVER)
+    assert "holds" in house.task.call("process_poll", name="holder", wait_s=10, pattern="holds")[1]
+    status, text = house.task.call("process_send", name="giver", text="x" * 200_000, wait_s=0)
+    assert (status, "it has not read all" in text) == ("ok", True), text
+    house.task.call("process_send", name="holder", wait_s=0)
+    assert "ended with exit code 0" in house.task.call("process_poll", name="giver", wait_s=10, until_end=True)[1]
+    assert "runs for" in house.task.call("process_poll", name="holder")[1]
+
+
+def test_the_program_of_one_is_not_written_over(house: House) -> None:
+    started(house, "server", "cp /usr/bin/sleep server && exec ./server 60")
+    status, text = house.task.call("write_file", path="server", content="x")
+    assert (status, text) == ("failed", "server: a program is running from it: stop that first")
+    assert "runs for" in house.task.call("process_poll", name="server")[1]
+
+
 def test_a_socket_in_the_workspace_does_not_end_it(house: House) -> None:
     code = (
         "import socket; s = socket.socket(socket.AF_UNIX); s.bind('s'); s.listen(); print('up', flush=True); s.accept()"
@@ -177,6 +209,56 @@ def test_a_submission_is_judged_beside_it(house: House) -> None:
     house.task.call("submit", answer="", checks=(check,))
     assert house.task.last is not None
     assert [result.passed for result in house.task.last.checks] == [True]
+
+
+def test_a_number_that_is_another_process_by_now_is_not_the_sandboxs(box: Arena) -> None:
+    """The kernel gives numbers of the dead away again: what is opened by one is looked at once more."""
+    sandbox = box.backend.create(Spec(SMALL))
+    assert isinstance(sandbox, HostedCell)
+    try:
+        with box.volume() as volume:
+            sandbox._jailer.reports = b'{ "child-pid": %d }\n' % os.getpid()
+            with pytest.raises(SandboxFailed, match="broke while it waited"):
+                sandbox.put(volume)
+            assert not sandbox._folder.workspace.is_mount()
+        with pytest.raises(NetworkGone):
+            sandbox.open_network()
+    finally:
+        sandbox.destroy()
+
+
+UNSTOPPABLE = """
+import ctypes, fcntl, os, platform, struct, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+seccomp, asked = {"x86_64": (317, 110), "aarch64": (277, 173)}[platform.machine()]
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, asked), (0x06, 0, 0, 0x7FC00000), (0x06, 0, 0, 0x7FFF0000)]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("rules", ctypes.c_void_p)]
+libc.prctl(38, 1, 0, 0, 0)
+told = Program(len(rules), ctypes.addressof(program))
+listener = libc.syscall(seccomp, 1, 0x28, ctypes.byref(told))  # a listener; who asks it can only be killed
+sys.stdin.readline()
+if os.fork() == 0:
+    libc.syscall(asked)
+    os._exit(0)
+libc.ioctl(listener, ctypes.c_ulong(0xC0502100), ctypes.create_string_buffer(80))
+print("asked" if listener >= 0 else "refused", flush=True)
+time.sleep(60)
+"""
+
+
+def test_one_that_cannot_be_paused_is_ended_and_the_call_goes_on(house: House) -> None:
+    house.task.call("write_file", path="odd.py", content=UNSTOPPABLE)
+    started(house, "odd", "exec python3 odd.py")
+    started(house, "honest", "exec sleep 60")
+    status, text = house.task.call("process_send", name="odd", text="go", wait_s=5)
+    assert status == "ok"
+    if "asked" in text:
+        told = house.task.call("process_poll", name="odd")[1]
+        assert "it was lost: it could not be paused while the workspace was kept" in told
+    assert house.task.call("shell", command="echo served") == ("ok", "served\n")
+    assert "runs for" in house.task.call("process_poll", name="honest")[1]
 
 
 def test_limits_of_its_own(box: Arena) -> None:

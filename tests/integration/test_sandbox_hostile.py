@@ -11,6 +11,7 @@ import resource
 import select
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -272,6 +273,20 @@ def test_directories_twenty_thousand_deep(box: Arena) -> None:
     assert "nested more than 64 deep" in told.observation.text
     assert told.workspace == first.workspace
     after = box.act("shell", command="ls", workspace=told.workspace, task="deep")
+    assert after.observation is not None
+    assert after.observation.text == "kept\n"
+
+
+@gvisor_once
+def test_a_path_longer_than_a_restore_could_make(box: Arena) -> None:
+    first = box.act("write_file", path="kept", content="kept", task="long")
+    code = "import os\nfor i in range(16): os.mkdir('d' * 245); os.chdir('d' * 245)\nopen('x', 'w')"
+    told = box.act("python", code=code, workspace=first.workspace, task="long")
+    assert told.observation is not None
+    assert told.observation.status == "limit"
+    assert "a path in it is longer than 3800 bytes" in told.observation.text
+    assert told.workspace == first.workspace
+    after = box.act("shell", command="ls", workspace=told.workspace, task="long")
     assert after.observation is not None
     assert after.observation.text == "kept\n"
 
@@ -1083,6 +1098,32 @@ def test_a_hard_link_brings_nothing_of_the_system_into_the_workspace(box: Arena)
         command = Command(("python3", "-c", code), volume, SMALL, files={"given": b"x"})
         assert said(box.backend.run(command)).split() == ["refused"] * 4
         assert list(volume.path.iterdir()) == []
+
+
+def test_a_lease_holds_up_nobody_who_opens_the_file(box: Arena) -> None:
+    """The kernel lets who opens it wait for 45 s; the executor opens all files of a process that is paused."""
+    code = (
+        "import fcntl, os\n"
+        "for command, kind in ((1024, fcntl.F_WRLCK), (1024, fcntl.F_RDLCK), (1040, 0)):\n"
+        "    descriptor = os.open('leased', os.O_RDWR | os.O_CREAT)\n"
+        "    try: fcntl.fcntl(descriptor, command, kind); print('had')\n"
+        "    except OSError: print('refused')\n"
+        "    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_NONBLOCK); fcntl.lockf(descriptor, fcntl.LOCK_EX)\n"
+    )
+    assert said(box.python(code)) == "refused\n" * 3
+
+
+def test_no_other_user_of_the_host_gets_at_what_a_sandbox_is_given(box: Arena) -> None:
+    """Where it is mounted can be read by all: /proc/mounts."""
+    look = ["setpriv", "--reuid=64321", "--regid=64321", "--clear-groups", "find", "-L"]
+    with meanwhile(box, "open('/tmp/own', 'w').write('x')"):
+        runs = [str(path) for path in box.scratch.path.glob("run-*")]
+        assert runs
+        found = subprocess.run([*look, *runs, "-mindepth", "1"], capture_output=True, text=True, check=False)
+        inner = [f"{run}/{name}" for run in runs for name in ("support", "tmp", "shm", "tmp/own")]
+        reached = subprocess.run([*look, *inner], capture_output=True, text=True, check=False)
+    assert (found.stdout, reached.stdout) == ("", "")
+    assert reached.stderr.count("Permission denied") >= len(inner)
 
 
 @gvisor_once

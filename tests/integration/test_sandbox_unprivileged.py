@@ -66,6 +66,9 @@ def call(before, tool, **arguments):
 first = call(None, "bash", command="x=kept")
 told["bash"] = call(first.workspace, "bash", command="echo $x").observation.text
 told["process"] = call(None, "process_start", name="web", command="exec sleep 60").observation.text
+told["unreadable"] = call(None, "shell", command="printf x > $'\\\\xff\\\\x1b'; chmod 0 $'\\\\xff\\\\x1b'").observation.text
+closed = call(None, "shell", command="mkdir closed; chmod 555 closed")
+told["closed"] = call(closed.workspace, "write_file", path="closed/new/file", content="x").observation.text
 workspaces.close()
 server.shutdown()
 backend.volumes.destroy(volume)
@@ -81,6 +84,14 @@ CODE = {
     "forks": "for i in $(seq 40); do sleep 0.4 & done 2>&1 | head -3; true",
     "memory": "python3 -c 'import time; x = [bytearray(20 << 20) for _ in range(2)]; time.sleep(9)' &"
     "python3 -c 'import time; x = [bytearray(20 << 20) for _ in range(2)]; time.sleep(9)'",
+    "shared memory": "python3 -c 'import mmap, time; m = mmap.mmap(-1, 90 << 20); [m.write(bytes(1 << 20)) for _ in range(90)]; time.sleep(9)'",
+    "a thread's children": "python3 -c '"
+    "import os, threading as t\n"
+    "def burn():\n"
+    " if os.fork() == 0:\n"
+    "  while True: pass\n"
+    " os.wait()\n"
+    "for _ in range(4): t.Thread(target=burn).start()'; true",
     "one process's memory": "python3 -c 'bytearray(200 << 20)'",
     "cpu": "while :; do :; done & while :; do :; done",
     "file": "head -c 10M /dev/zero > big; echo $?",
@@ -146,7 +157,13 @@ def test_processes_are_bounded(told) -> None:
 
 @pytest.mark.parametrize(
     ("name", "status", "limit"),
-    [("memory", "limit", "memory_mb=64"), ("cpu", "limit", "cpu_s=1"), ("disk", "limit", "disk_mb=4")],
+    [
+        ("memory", "limit", "memory_mb=64"),
+        ("shared memory", "limit", "memory_mb=64"),
+        ("cpu", "limit", "cpu_s=1"),
+        ("a thread's children", "limit", "cpu_s=1"),
+        ("disk", "limit", "disk_mb=4"),
+    ],
 )
 def test_what_is_looked_at_is_stopped(told, name: str, status: str, limit: str) -> None:
     assert told[name][:2] == [status, limit]
@@ -155,6 +172,11 @@ def test_what_is_looked_at_is_stopped(told, name: str, status: str, limit: str) 
 def test_one_process_and_one_file_are_held_by_the_kernel(told) -> None:
     assert "MemoryError" in told["one process's memory"][2]
     assert told["file"][2].startswith("153\n"), "SIGXFSZ"
+
+
+def test_what_the_agent_closed_is_told_of(told) -> None:
+    assert "'\\udcff\\x1b' cannot be read: give its owner the permission" in told["unreadable"]
+    assert told["closed"] == "closed/new: its permissions do not allow this"
 
 
 def test_a_shell_goes_on_and_a_process_cannot_be_kept(told) -> None:

@@ -1,18 +1,67 @@
 """Steps as people read them, folded from events."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from io import StringIO
 
 import pytest
+from rich.console import Console
 from rich.text import Text
 
-from longstride.agent.events import Ended
+from longstride.agent.events import Ended, Subtask
 from longstride.client.screen.step_lines import StepLines
 from longstride.client.screen.symbols import ASCII
-from longstride.client.step_view import history
-from longstride.contracts.v1.action import Action, CheckResult
+from longstride.client.step_view import StepView, history
+from longstride.contracts.v1.action import Action, CheckResult, Observation
 from longstride.contracts.v1.commands import ApproveAction
+from longstride.contracts.v1.egress import Connection, Traffic
 from longstride.contracts.v1.events import Generated
 from tests.support.rehearsal import NOON, Rehearsal
+
+HOSTILE = "\x1b]0;owned\x07\x9b31m\r\u202e\n\x00"
+
+
+def test_nothing_of_a_step_that_an_agent_wrote_controls_a_terminal() -> None:
+    """Every text of a step, whoever checked it before."""
+    arguments = {"a": HOSTILE, HOSTILE: [HOSTILE]}
+    action = Action.model_construct(thought=HOSTILE, plan=(HOSTILE,), tool=HOSTILE, arguments=arguments)
+    check = CheckResult.model_construct(name=HOSTILE, passed=False, score=0.5, weight=1.0, detail=HOSTILE, error=None)
+    seen = Observation.model_construct(status="failed", text=HOSTILE, exit_code=1, full=None, limit=HOSTILE)
+    part = Subtask(name=HOSTILE, task_id="0" * 32, instruction=HOSTILE, after=(HOSTILE,))
+    asked = Connection.model_construct(
+        host=HOSTILE, port=1, address=HOSTILE, sent=0, received=0, why=HOSTILE, verdict="allowed"
+    )
+    step = StepView(
+        1,
+        NOON,
+        status="acting",
+        text=HOSTILE,
+        action=action,
+        new_plan=(HOSTILE,),
+        format_error=HOSTILE,
+        question=HOSTILE,
+        decision=HOSTILE,
+        subtasks=(part,),
+        observation=seen,
+        reflection=HOSTILE,
+        checks=(check, check.model_copy(update={"error": HOSTILE})),
+        traffic=Traffic.model_construct(connections=(asked,), total=2, refused=1, log=None),
+        nudge=HOSTILE,
+    )
+    lines = StepLines(300, ASCII)
+    bare = replace(step, action=None, checks=())
+    end = Ended(at=NOON, outcome="failed", reason="stuck", detail=HOSTILE)
+    told = [
+        *(line for each in (step, bare) for line in (*lines.proposed(each), *lines.observed(each))),
+        *(line for show in (lines.waiting, lines.decided, lines.network, lines.delegated) for line in show(step)),
+        *lines.ended(end, HOSTILE, HOSTILE),
+        lines.note(HOSTILE, HOSTILE),
+    ]
+    console = Console(file=StringIO(), width=300)
+    for line in told:
+        console.print(line)
+    assert len(told) > 15
+    assert set(console.file.getvalue()) & set("\x1b\x07\x9b\r\u202e\x00") == set()  # type: ignore[attr-defined]
 
 
 def test_times_are_those_of_the_model_and_the_tool() -> None:

@@ -54,6 +54,16 @@ def test_a_user_has_nothing_to_drop_and_limits_processes_inside(tmp_path: Path) 
     assert limits["Max processes"] == ["9", "9"]
 
 
+def test_no_variable_reaches_what_limits_the_processes(tmp_path: Path) -> None:
+    limiter = tmp_path / "limiter"
+    limiter.write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\necho $* > {tmp_path}/asked\n")
+    limiter.chmod(0o755)
+    done = carried_out(tmp_path, script("env", nproc=str(limiter), LD_PRELOAD="", SMUGGLED="in"))
+    assert b"SMUGGLED=in" in done.stdout
+    assert "SMUGGLED" not in (tmp_path / "seen").read_text()
+    assert (tmp_path / "asked").read_text().endswith("--nproc=9\n")
+
+
 def held(text: str) -> dict[str, list[str]]:
     """Soft and hard limits as /proc/self/limits shows them."""
     return {line[:25].strip(): line[25:].split()[:2] for line in text.splitlines()[1:]}

@@ -1,14 +1,17 @@
 """Edits of text: what fits is done, what does not is refused with what is there instead."""
 
 import difflib
+import tracemalloc
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from longstride.tools.edit_file import EditFile, EditFileArguments, EditRefused, edited
+from longstride.sandbox.files import Content
+from longstride.tools.edit_file import EditFile, EditFileArguments, EditRefused, _changed, edited
 from longstride.tools.nearest import nearest
 from longstride.tools.patching import DiffRefused, patched
+from longstride.tools.read_file import ReadFileArguments, _shown
 from longstride.tools.tool import InvalidArguments
 
 TEXT = "import os\n\n\ndef area(w, h):\n    return w * h\n\n\ndef edge(w, h):\n    return 2 * (w + h)\n"
@@ -129,6 +132,52 @@ def test_a_diff_that_does_not_fit_is_refused(diff: str, why: str) -> None:
     with pytest.raises(DiffRefused) as caught:
         patched(TEXT, diff)
     assert why in str(caught.value)
+
+
+def test_a_diff_may_take_away_everything_before_it_goes_on() -> None:
+    assert patched("b", "@@ -1 +0 @@\n-b\n@@ -1 +1 @@\n+x\n") == "x\n"
+    with pytest.raises(DiffRefused, match="hunk 2: the file has no such lines"):
+        patched("b", "@@ -1 +0 @@\n-b\n@@ -1 +1 @@\n-b\n+x\n")
+
+
+def test_lines_that_would_go_before_the_first_go_first() -> None:
+    assert patched("a\n", "@@ -7 +7 @@\n+b\n@@ -2 +2 @@\n+c\n") == "c\na\nb\n"
+
+
+MANY = "ab\n" * 2_000_000
+"""What takes the square of its lines to look through takes days."""
+
+
+def test_a_text_that_is_there_millions_of_times_is_refused() -> None:
+    with pytest.raises(EditRefused, match=r"2000000 times, at lines 1, 2, .*, 20: give more"):
+        edited(MANY, EditFileArguments(path="f", old="ab", new="cd"))
+
+
+@pytest.mark.parametrize("end", ["ab", "cd"])
+def test_a_hunk_of_thousands_of_lines_is_looked_for_in_millions(end: str) -> None:
+    diff = "@@ -1000000 +1000000 @@\n" + " ab\n" * 3000 + f"-{end}\n+new\n"
+    if end == "cd":
+        with pytest.raises(DiffRefused, match="hunk 1: the file has no such lines"):
+            patched(MANY, diff)
+    else:
+        assert patched(MANY, diff) == "ab\n" * 1_002_999 + "new\n" + "ab\n" * 997_000
+
+
+def test_of_a_file_of_millions_of_lines_the_changed_ones_are_shown() -> None:
+    after = MANY[:3_000_000] + "xy\n" + MANY[3_000_000:]
+    assert _changed(MANY, after).splitlines()[0] == "1000000  ab"
+    assert _changed(MANY, MANY.replace("ab", "cd")).endswith("   12  cd\n    …")
+
+
+def test_a_part_of_a_file_of_millions_of_lines_is_read_without_its_lines() -> None:
+    data = MANY.encode()
+    tracemalloc.start()
+    try:
+        shown = _shown(Content(data, len(data)), ReadFileArguments(path="f", start_line=1_999_999)).output
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert shown == b"ab\nab\n"
 
 
 def test_the_most_alike_lines_of_a_long_text_are_found() -> None:

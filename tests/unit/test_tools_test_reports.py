@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from longstride.tools.junit import ReportRefused, cases_of_junit
 from longstride.tools.runner_output import cases_of_pytest, cases_of_unittest
 from longstride.tools.tally import Case, Tally
 
+BOMB = (
+    '<!DOCTYPE t [<!ENTITY a "' + "A" * 1000 + '"><!ENTITY b "' + "&a;" * 1000 + '">]>'
+    '<testsuite><testcase name="n"><failure>&b;</failure></testcase></testsuite>'
+)
 UNITTESTS = '''
 import sys
 import unittest
@@ -164,11 +169,36 @@ def test_pytests_report_and_its_summary_say_the_same(folder: Path) -> None:
         (b"<testsuite>", "not XML"),
         (b"<html/>", "starts with <html>"),
         (b'<!DOCTYPE a [<!ENTITY b "c">]><testsuite/>', "declares a document type"),
+        (('<?xml version="1.0" encoding="UTF-16"?>' + BOMB).encode("utf-16"), "declares a document type"),
+        (f"<?xml version='1.0' encoding='UTF-16'?>{BOMB}".encode("utf-16-be"), "declares a document type"),
+        (b"<?xml version='1.0' encoding='none-such'?><testsuite/>", "not XML"),
+        (b"<testsuite>" * 1_000_000, "nests more than 64 elements"),
+        (b"<" + b"a" * 1_000_000 + b"/>", "starts with <" + "a" * 100 + ">"),
     ],
 )
 def test_what_is_no_report_is_refused(report: bytes, why: str) -> None:
     with pytest.raises(ReportRefused, match=why):
         cases_of_junit(report)
+
+
+def test_a_report_of_millions_of_elements_is_read_without_a_tree_of_them() -> None:
+    cases = b"".join(b'<testcase classname="c" name="%d"/>' % number for number in range(1000))
+    report = b"<testsuite>" + b"<properties/>" * 50_000 + cases + b"</testsuite>"
+    tracemalloc.start()
+    try:
+        found = cases_of_junit(report)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert found == [Case(f"c::{number}", "passed") for number in range(1000)]
+
+
+def test_what_a_test_said_is_its_first_verdict() -> None:
+    report = (
+        b"<testsuites><testsuite><testcase name='a'><system-out>no</system-out><failure>first\nmore</failure><error>second"
+        b"</error></testcase><testcase name='b'><error message='why'>trace</error></testcase></testsuite></testsuites>"
+    )
+    assert cases_of_junit(report) == [Case("a", "failed", "first"), Case("b", "error", "why")]
 
 
 def test_a_tally_says_the_share_first_and_what_to_mend_next() -> None:

@@ -1,6 +1,10 @@
 """Reading and writing a workspace's files from the host's side."""
 
 import os
+import shutil
+import subprocess
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +72,42 @@ def test_what_is_not_a_file_of_the_workspace_is_refused(
     with pytest.raises(FileRefused, match=why):
         files.read(path, 10) if action == "read" else files.write(path, b"x")
     assert (folder.parents[1] / "secret").read_text() == "secret"
+
+
+@pytest.mark.parametrize("path", ["n" * 256 + "/file", "a/" + "n" * 256, "n" * 256])
+def test_a_name_that_no_file_can_have_is_refused(files: WorkspaceFiles, path: str) -> None:
+    for attempt in (lambda: files.write(path, b"x"), lambda: files.read(path, 1), lambda: files.remove(path)):
+        with pytest.raises(FileRefused, match="the name is too long"):
+            attempt()
+
+
+def test_a_program_that_runs_is_not_written_over(files: WorkspaceFiles, folder: Path) -> None:
+    shutil.copy("/bin/sleep", folder / "server")
+    with subprocess.Popen([folder / "server", "60"]) as running:
+        with pytest.raises(FileRefused, match="server: a program is running from it: stop that first"):
+            files.write("server", b"x")
+        running.kill()
+
+
+def test_a_folder_that_comes_and_goes_is_refused_in_words_or_written(files: WorkspaceFiles, folder: Path) -> None:
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            for change in (folder.joinpath("d").mkdir, folder.joinpath("d").rmdir):
+                with suppress(OSError):
+                    change()
+
+    mover = threading.Thread(target=come_and_go)
+    mover.start()
+    try:
+        for _ in range(500):
+            with suppress(FileRefused):
+                files.write("d/e", b"x")
+                files.remove("d/e")
+    finally:
+        done.set()
+        mover.join()
 
 
 def test_a_link_inside_is_followed(files: WorkspaceFiles, folder: Path) -> None:

@@ -6,6 +6,7 @@ import mmap
 import os
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -247,6 +248,18 @@ def test_a_workspace_larger_than_the_cache_is_dropped_after_its_commit(scratch: 
     assert not workspace.volume.path.exists()
     with workspaces.open("task", ref, limits=LIMITS) as workspace:
         assert (workspace.volume.path / "f").stat().st_size == 2000
+
+
+def test_room_that_is_set_aside_for_no_content_is_counted_in_the_cache(scratch: Scratch) -> None:
+    workspaces = Workspaces(MemoryArtifacts(), TmpfsVolumes(scratch, Identities().draw), max_live_bytes=3 << 20)
+    for number in range(3):
+        with workspaces.open(f"task{number}", None, limits=LIMITS) as workspace:
+            (workspace.volume.path / "f").touch()
+            size = ["fallocate", "--keep-size", "--length", str(2 << 20), workspace.volume.path / "f"]
+            subprocess.run(size, check=True)
+            workspace.commit("s")
+    assert list(workspaces._live) == ["task2"]
+    workspaces.close()
 
 
 def test_a_store_through_the_other_name_of_a_file_is_noticed(desk: Desk) -> None:

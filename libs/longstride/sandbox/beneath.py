@@ -4,7 +4,6 @@
 """
 
 # Names are whatever bytes an agent chose, reached through directory descriptors: pathlib knows neither.
-# ruff: noqa: PTH208
 
 import ctypes
 import errno
@@ -13,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePosixPath
 
 OPENAT2 = 437
@@ -21,6 +21,8 @@ ALWAYS = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 """A FIFO without a peer must not hang the opener, and a terminal must not become this process's own."""
 TRIES = 1000
 """The kernel does not know whether a path leads out while something on it is moved. Somebody may do nothing else."""
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""What is said of a directory that is no longer there, or is something else now."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -58,30 +60,47 @@ def open_beneath(root: int, path: str, flags: int = os.O_RDONLY, mode: int = 0, 
     return descriptor if descriptor is not None else _open_by_walking(root, path, flags | ALWAYS, mode)
 
 
-def walk(root: int, depth: int) -> Iterator[Found]:
+def walk(root: int, depth: int, *, most: int | None = None, changing: bool = False) -> Iterator[Found]:
     """Every entry below a directory, parents before children, in the order of their names' bytes.
 
     Args:
         root: descriptor of the directory.
         depth: how many levels are entered; a deeper directory raises OSError ENAMETOOLONG.
+        most: entries of one directory that are looked at, whichever; the names of all may be more than memory holds.
+        changing: somebody writes meanwhile; what goes away is left out.
     """
+    passed_over = GONE if changing else ()
     waiting = [""]
     while waiting:
         folder = waiting.pop()
         if folder.count("/") >= depth:
             raise OSError(errno.ENAMETOOLONG, f"directories are nested more than {depth} deep", folder[:200])
-        descriptor = open_beneath(root, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
         try:
-            names = sorted(os.listdir(descriptor), key=os.fsencode)
+            descriptor = open_beneath(root, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            if error.errno in passed_over:
+                continue
+            raise
+        try:
             inner = []
-            for name in names:
-                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            for name in _names(descriptor, most):
+                try:
+                    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                except FileNotFoundError:
+                    if changing:
+                        continue
+                    raise
                 yield Found(folder + name, descriptor, name, status)
                 if stat.S_ISDIR(status.st_mode):
                     inner.append(f"{folder}{name}/")
             waiting.extend(reversed(inner))
         finally:
             os.close(descriptor)
+
+
+def _names(directory: int, most: int | None) -> list[str]:
+    with os.scandir(directory) as entries:
+        return sorted((entry.name for entry in islice(entries, most)), key=os.fsencode)
 
 
 def read_all(descriptor: int, limit: int) -> bytes:

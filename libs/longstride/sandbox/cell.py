@@ -333,7 +333,9 @@ class HostedCell:
     def pause(self) -> None:
         """Freeze the group."""
         if not self._group.freeze(True):
-            raise SandboxFailed("a sandbox cannot be paused here: no control group with a freezer can be made")
+            raise SandboxFailed(
+                "a sandbox cannot be paused here: no control group with a freezer can be made, or something in it does not stop"
+            )
         self._clock.pause()
 
     def resume(self) -> None:

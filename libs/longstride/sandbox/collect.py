@@ -119,7 +119,7 @@ def collect(volume: Volume, limits: SandboxLimits, known: Known) -> Collected:
     """
     collected = Collected()
     with reading(volume) as root:
-        for found in walk(root, MAX_DEPTH):
+        for found in walk(root, MAX_DEPTH, most=limits.files + 1):
             take(collected, found, limits, known, volume.honest_times)
     return collected
 

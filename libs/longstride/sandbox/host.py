@@ -20,7 +20,8 @@ NO_GROUPS = (
     "delegated cgroup (systemd: Delegate=yes; a container: a writable /sys/fs/cgroup). {instead}"
 )
 INSTEAD = {
-    "memory": "Until then it is looked at ten times a second, and each process's data segment is held (RLIMIT_DATA).",
+    "memory": "Until then what processes have mapped is looked at ten times a second, and each one's data segment is held "
+    "(RLIMIT_DATA).",
     "pids": "Until then RLIMIT_NPROC holds the processes.",
     "cpu": "Until then a sandbox may use every core, and its CPU seconds are looked at ten times a second.",
 }

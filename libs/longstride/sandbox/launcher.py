@@ -113,15 +113,16 @@ class Start:
         bounds = [
             f"ulimit {flag} {value} || exit {FAILED}" for flag, value in zip(flags[::2], flags[1::2], strict=True)
         ]
-        prefix = [self.nproc, f"--nproc={self.limits.processes}", "--"] if self.nproc else []
-        # The shell marks OLDPWD for its children.
+        if self.nproc:
+            bounds.append(f"{shlex.quote(self.nproc)} --pid $$ --nproc={self.limits.processes} || exit {FAILED}")
+        # The shell marks OLDPWD for its children. Variables come last: LD_PRELOAD, say, is the agent's code in any program.
         lines = [
             f"cd {shlex.quote(self.cwd)} || exit {FAILED}",
             "unset OLDPWD",
             *bounds,
             *map(_export, self.env.items()),
         ]
-        last = shlex.join(["exec", *prefix, *self.argv])
+        last = shlex.join(["exec", *self.argv])
         text = "\n".join([*lines, f"echo && {last}\n" if self.listens else f"{last} </dev/null\n"])
         if "\0" in text:
             raise ValueError("a command or its environment holds a NUL character: the system cannot pass it on")

@@ -1,6 +1,7 @@
 """How much a running sandbox has used: by its control group, or where there is none by looking at its processes."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -9,6 +10,8 @@ from longstride.sandbox.cgroup import Group
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+SHARE = re.compile(r"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILINE)
+"""In proc(5)'s smaps_rollup."""
 
 
 class Meter(Protocol):
@@ -62,12 +65,12 @@ class TreeMeter:
     peak_memory_bytes: int = 0
 
     def look(self, first: int | None) -> None:
-        """Read each process's times and private pages; children that were waited for are in their parents' times."""
+        """Read each process's times and its share of memory; children that were waited for are in their parents' times."""
         if first is None:
             return
         pids = descendants(first)
         self.cpu_s = max(self.cpu_s, sum(map(_cpu_ticks, pids)) / TICKS)
-        self.memory_bytes = sum(map(_private_pages, pids)) * PAGE
+        self.memory_bytes = sum(map(_memory_bytes, pids))
         self.peak_memory_bytes = max(self.peak_memory_bytes, self.memory_bytes)
 
 
@@ -81,8 +84,15 @@ def descendants(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Those of a process's first thread."""
-    return list(map(int, _read(f"{pid}/task/{pid}/children").split()))
+    """Those of all its threads: a child is the thread's that made it."""
+    return [int(child) for thread in _threads(pid) for child in _read(f"{pid}/task/{thread}/children").split()]
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return [thread.name for thread in Path(f"/proc/{pid}/task").iterdir()]
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
 
 
 def parent(pid: int) -> int | None:
@@ -97,9 +107,12 @@ def _cpu_ticks(pid: int) -> int:
     return sum(map(int, fields[11:15]))
 
 
-def _private_pages(pid: int) -> int:
+def _memory_bytes(pid: int) -> int:
+    """Anonymous and shared memory, each page divided by those who map it; where the kernel does not tell, private pages."""
+    if shares := SHARE.findall(_read(f"{pid}/smaps_rollup")):
+        return sum(map(int, shares)) * 1024
     fields = _read(f"{pid}/statm").split()
-    return int(fields[1]) - int(fields[2]) if fields else 0
+    return (int(fields[1]) - int(fields[2])) * PAGE if fields else 0
 
 
 def _read(path: str) -> str:

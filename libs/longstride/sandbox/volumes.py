@@ -84,7 +84,7 @@ class DirectoryVolumes:
         return self.exhausted(volume, limits) is None
 
     def exhausted(self, volume: Volume, limits: SandboxLimits) -> str | None:
-        """Count what is there, down to the depth that can be kept at all.
+        """Count what is there, down to the depth that can be kept at all; processes of the task may be writing.
 
         Raises:
             OSError: ENOSPC when it is the host's disk that is full.
@@ -94,7 +94,7 @@ class DirectoryVolumes:
         root = os.open(volume.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         used = files = 0
         try:
-            for found in walk(root, MAX_DEPTH):
+            for found in walk(root, MAX_DEPTH, most=limits.files + 1, changing=True):
                 files, used = files + 1, used + found.status.st_blocks * 512
                 if used > limits.disk_mb * MEBIBYTE:
                     return f"disk_mb={limits.disk_mb}"

@@ -191,7 +191,7 @@ class Workspaces:
         self._volumes.destroy(volume)
 
     def _over_budget(self) -> bool:
-        held = sum(state.size for _, state in self._live.values())
+        held = sum(_held(volume, state) for volume, state in self._live.values())
         return len(self._live) > self._max_live or held > self._max_live_bytes
 
 
@@ -362,6 +362,14 @@ def _watched(volume: Volume, manifest: Manifest) -> WriteWatch | None:
         return None
     large = len(manifest.files) >= WATCHED_FILES or manifest.size >= WATCHED_BYTES
     return WriteWatch.start(volume.path) if large else None
+
+
+def _held(volume: Volume, state: State) -> int:
+    """Bytes. A memory file system counts its own: a file of no size can have room set aside for it (fallocate)."""
+    if not volume.bounded:
+        return state.size
+    counted = os.statvfs(volume.path)
+    return (counted.f_blocks - counted.f_bfree) * counted.f_frsize
 
 
 def _require_fit(manifest: Manifest, limits: SandboxLimits) -> None:

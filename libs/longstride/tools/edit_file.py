@@ -6,12 +6,15 @@ from typing import Annotated
 from pydantic import StringConstraints, model_validator
 
 from longstride.sandbox.files import FileRefused
-from longstride.tools.nearest import nearest, numbered
+from longstride.tools.lines import alike, start_of
+from longstride.tools.nearest import MOST_SHOWN, nearest, numbered
 from longstride.tools.patching import DiffRefused, patched
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
 from longstride.tools.write_file import written
 
 MAX_EDITED = 16 << 20
+MOST_TOLD = 20
+"""Lines of a text that is there more than once."""
 
 
 class EditRefused(ValueError):
@@ -104,7 +107,7 @@ def _replaced(text: str, arguments: EditFileArguments, crlf: bool) -> str:
         near = nearest(text, old)
         raise EditRefused(f"old is not in it; {near or 'nothing in it is much like it: read the file again'}")
     if count > 1 and not arguments.every:
-        lines = ", ".join(map(str, _lines_of(text, old)[:20]))
+        lines = ", ".join(map(str, _lines_of(text, old)))
         raise EditRefused(
             f"old is in it {count} times, at lines {lines}: give more of the text around it, or every=true"
         )
@@ -112,28 +115,28 @@ def _replaced(text: str, arguments: EditFileArguments, crlf: bool) -> str:
 
 
 def _lines_of(text: str, old: str) -> list[int]:
-    """The line on which each occurrence starts."""
-    found, at = [], text.find(old)
-    while at >= 0:
-        found.append(text.count("\n", 0, at) + 1)
+    """The line on which each of the first occurrences starts."""
+    found, at, line, counted = list[int](), text.find(old), 1, 0
+    while at >= 0 and len(found) < MOST_TOLD:
+        line, counted = line + text.count("\n", counted, at), at
+        found.append(line)
         at = text.find(old, at + len(old))
     return found
 
 
 def _changed(before: str, after: str) -> str:
     """The lines from the first to the last that differ, as they are now, with one around them."""
-    old, new = before.splitlines(), after.splitlines()
-    head = _alike(old, new)
-    tail = min(_alike(old[::-1], new[::-1]), len(new) - head, len(old) - head)
-    start = max(0, head - 1)
-    return numbered(new[start : len(new) - tail + 1], start + 1) or "it is empty"
+    head = alike(before, after)
+    tail = min(alike(before[::-1], after[::-1]), len(before) - head, len(after) - head)
+    first = max(0, after.count("\n", 0, head) - 1)
+    last = after.count("\n", 0, _rest(before, after, tail)) + 1
+    lines = after[start_of(after, first) : start_of(after, min(last, first + MOST_SHOWN + 1))].splitlines()
+    return numbered(lines, first + 1) or "it is empty"
 
 
-def _alike(one: list[str], other: list[str]) -> int:
-    """How many lines are the same from the start."""
-    count = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
-            break
-        count += 1
-    return count
+def _rest(before: str, after: str, tail: int) -> int:
+    """Where the lines start that are the same to the end."""
+    at = len(after) - tail
+    if all(text[: len(text) - tail][-1:] in ("", "\n") for text in (before, after)):
+        return at
+    return (after.find("\n", at) + 1) or len(after)

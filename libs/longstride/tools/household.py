@@ -115,14 +115,14 @@ class Household:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Nobody writes meanwhile.
+        """Nobody writes meanwhile: who cannot be paused is ended, for code can see to it that it cannot.
 
         Raises:
-            SandboxFailed: one runs, and cannot be paused.
+            SandboxFailed: one runs, and can be neither paused nor ended.
         """
         with ExitStack() as paused:
             for process in self.running:
-                if process.pause():
+                if _stands_still(process):
                     paused.callback(process.resume)
             yield
 
@@ -251,6 +251,17 @@ def _log_unaccounted(task_id: str, usage: Usage, connections: tuple[Connection, 
             sum(connection.received for connection in connections),
             usage.cpu_ms / 1e3,
         )
+
+
+def _stands_still(process: LiveProcess) -> bool:
+    """``False``: it has ended, by now at the latest."""
+    try:
+        return process.pause()
+    except SandboxFailed as error:
+        process.kill(f"it was lost: it could not be paused while the workspace was kept: {error}")
+        if not process.gone:
+            raise
+        return False
 
 
 def try_pause(process: LiveProcess) -> str | None:

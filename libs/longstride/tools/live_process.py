@@ -102,6 +102,11 @@ class LiveProcess:
         return self.execution is None and self.failure is None
 
     @property
+    def gone(self) -> bool:
+        """Whether nothing of it is left."""
+        return not self._thread.is_alive()
+
+    @property
     def sandbox(self) -> Sandbox | None:
         """While it runs."""
         return self._sandbox if self.running else None

@@ -3,8 +3,10 @@
 import difflib
 import heapq
 
-MOST_LINES = 5000
+MOST_LINES, MOST_CHARACTERS = 5000, 1 << 20
 """Of a longer text only the start is looked through."""
+MOST_COMPARED, MOST_IN_ORDER = 4000, 300
+"""Characters. In order, texts of a few characters in turn take the third power of their length."""
 MOST_SHOWN = 12
 LIKE = 0.5
 """Less alike than this is no help."""
@@ -12,7 +14,7 @@ LIKE = 0.5
 
 def nearest(text: str, wanted: str) -> str | None:
     """Numbered lines of ``text`` that resemble ``wanted``, and in which way; ``None`` when none do."""
-    lines = text.splitlines()[:MOST_LINES]
+    lines = text[:MOST_CHARACTERS].splitlines()[:MOST_LINES]
     sought = wanted.splitlines() or [""]
     width = min(len(sought), len(lines))
     if not width:
@@ -35,13 +37,21 @@ def numbered(lines: list[str], first: int) -> str:
 def _best(lines: list[str], sought: list[str], width: int) -> tuple[int, float]:
     """(start, likeness): bags of characters choose a few candidates, which are then compared in order."""
     matcher = difflib.SequenceMatcher(autojunk=False)
-    matcher.set_seq2("\n".join(sought)[:4000])
+    matcher.set_seq2("\n".join(sought)[:MOST_COMPARED])
+    some = min(width, MOST_COMPARED)
     starts = range(len(lines) - width + 1)
 
     def likeness(start: int, exact: bool) -> float:
-        matcher.set_seq1("\n".join(lines[start : start + width])[:4000])
-        return matcher.ratio() if exact else matcher.quick_ratio()
+        if exact:
+            return _in_order("\n".join(lines[start : start + some]), "\n".join(sought))
+        matcher.set_seq1("\n".join(lines[start : start + some])[:MOST_COMPARED])
+        return matcher.quick_ratio()
 
     candidates = heapq.nlargest(8, starts, key=lambda start: likeness(start, False))
     best = max(candidates, key=lambda start: likeness(start, True))
     return best, likeness(best, True)
+
+
+def _in_order(one: str, other: str) -> float:
+    """From their starts."""
+    return difflib.SequenceMatcher(None, one[:MOST_IN_ORDER], other[:MOST_IN_ORDER], autojunk=False).ratio()

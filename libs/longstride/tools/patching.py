@@ -3,9 +3,12 @@
 import re
 from dataclasses import dataclass, field
 
+from longstride.tools.lines import count, start_of
 from longstride.tools.nearest import nearest
 
 HUNK = re.compile(r"@@(?: -(?P<start>\d+)(?:,\d+)? \+\d+(?:,\d+)?)? ?@@")
+MOST_TOLD = 10
+"""Places of lines that are there more than once."""
 NO_NEWLINE = "\\ No newline at end of file"
 
 
@@ -35,14 +38,13 @@ def patched(text: str, diff: str) -> str:
     Raises:
         DiffRefused: it is no diff, it is one of several files, or some lines are not there.
     """
-    lines = text.split("\n")
     shift = 0
     for hunk in hunks(diff):
-        at = _place(lines, hunk, shift)
-        lines[at : at + len(hunk.old)] = hunk.new
+        at = _place(text, hunk, shift) if hunk.old else _insertion(text, hunk, shift)
         if hunk.named is not None:
-            shift = at - hunk.named + len(hunk.new) - len(hunk.old)
-    return "\n".join(lines)
+            shift = count(text[:at]) - hunk.named + len(hunk.new) - len(hunk.old)
+        text = _replaced(text, at, hunk)
+    return text
 
 
 def hunks(diff: str) -> list[Hunk]:
@@ -90,38 +92,67 @@ def _settled(hunk: Hunk) -> Hunk:
     return hunk
 
 
-def _place(lines: list[str], hunk: Hunk, shift: int) -> int:
-    """Where the hunk's old lines are: the place nearest to the one it names, or the only one."""
+def _replaced(text: str, at: int, hunk: Hunk) -> str:
+    """The hunk's new lines in the place of its old ones. How a file ends stays as it is."""
+    end = at + len("\n".join(hunk.old))
     if not hunk.old:
-        return _insertion(lines, hunk, shift)
-    width = len(hunk.old)
-    places = [at for at in range(_count(lines) - width + 1) if lines[at : at + width] == hunk.old]
+        unended = at > 0 and not text[:at].endswith("\n")
+        return text[:at] + ("\n" if unended else "") + "\n".join(hunk.new) + ("" if unended else "\n") + text[at:]
+    if hunk.new:
+        return text[:at] + "\n".join(hunk.new) + text[end:]
+    return text[:at] + text[end + 1 :] if end < len(text) else text[: max(0, at - 1)]
+
+
+def _place(text: str, hunk: Hunk, shift: int) -> int:
+    """Where the hunk's old lines start: the place nearest to the one it names, or the only one."""
+    places = _only(text, hunk) if hunk.named is None else _neighbours(text, hunk, hunk.named + shift)
     if not places:
-        raise DiffRefused(_not_there(lines, hunk))
-    if hunk.start is None and len(places) > 1:
-        told = ", ".join(str(at + 1) for at in places[:10])
-        raise DiffRefused(
-            f"hunk {hunk.number}: its lines are there {len(places)} times, from lines {told}: name the line"
-        )
-    return min(places, key=lambda at: abs(at - (hunk.named or 0) - shift))
+        raise DiffRefused(_not_there(text, hunk))
+    wanted = (hunk.named or 0) + shift
+    return min(places, key=lambda at: abs(text.count("\n", 0, at) - wanted))
 
 
-def _insertion(lines: list[str], hunk: Hunk, shift: int) -> int:
+def _only(text: str, hunk: Hunk) -> list[int]:
+    places: list[int] = []
+    while len(places) <= MOST_TOLD and (at := _first_from(text, hunk, places[-1] + 1 if places else 0)) >= 0:
+        places.append(at)
+    if len(places) > 1:
+        told = ", ".join(str(text.count("\n", 0, at) + 1) for at in places[:MOST_TOLD])
+        times = f"{len(places)} times" if len(places) <= MOST_TOLD else f"more than {MOST_TOLD} times"
+        raise DiffRefused(f"hunk {hunk.number}: its lines are there {times}, from lines {told}: name the line")
+    return places
+
+
+def _neighbours(text: str, hunk: Hunk, line: int) -> list[int]:
+    """The last place before a line, and the first from there on."""
+    start = start_of(text, max(0, line))
+    return [at for at in (_last_before(text, hunk, start), _first_from(text, hunk, start)) if at >= 0]
+
+
+def _first_from(text: str, hunk: Hunk, start: int) -> int:
+    """-1: there is none."""
+    body, block = text.removesuffix("\n"), "\n".join(hunk.old)
+    return f"\n{body}\n".find(f"\n{block}\n", start) if text else -1
+
+
+def _last_before(text: str, hunk: Hunk, start: int) -> int:
+    """The first in the mirror: ``rfind`` may take as long as text and needle multiplied, ``find`` does not."""
+    body, block = text.removesuffix("\n"), "\n".join(hunk.old)
+    at = f"\n{body[::-1]}\n".find(f"\n{block[::-1]}\n", max(0, len(body) - len(block) - start + 1))
+    return len(body) - len(block) - at if text and at >= 0 else -1
+
+
+def _insertion(text: str, hunk: Hunk, shift: int) -> int:
     """Lines without context go after the line that the hunk names; into an empty file they go as they are."""
-    if lines == [""]:
+    if not text:
         return 0
     if hunk.named is None:
         raise DiffRefused(f"hunk {hunk.number} has no line to go by: give it context, or a line number")
-    return min(hunk.named + shift, _count(lines))
+    return start_of(text, max(0, hunk.named + shift))
 
 
-def _count(lines: list[str]) -> int:
-    """Lines of the file: what follows its last newline is none."""
-    return len(lines) - (lines[-1] == "")
-
-
-def _not_there(lines: list[str], hunk: Hunk) -> str:
+def _not_there(text: str, hunk: Hunk) -> str:
     wanted = "\n".join(hunk.old)
-    near = nearest("\n".join(lines), wanted)
+    near = nearest(text, wanted)
     told = f"; {near}" if near else ""
     return f"hunk {hunk.number}: the file has no such lines as its context and removed lines, the first being {hunk.old[0][:120]!r}{told}"

@@ -1,16 +1,19 @@
 """``read_file``: a part of a text file."""
 
+import re
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
 from longstride.sandbox.files import Content, FileRefused
+from longstride.tools import lines as lines_of
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
 
 MAX_READ = 16 << 20
 """Of a larger file only the start is looked at; ``shell`` reaches the rest."""
 ROOM = 7 * 1024
 """Bytes of text in one answer, so that it is shown whole."""
+LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 class ReadFileArguments(Arguments):
@@ -52,18 +55,17 @@ def _described(content: Content) -> bytes:
 
 
 def _shown(content: Content, arguments: ReadFileArguments) -> ToolResult:
-    lines = content.data.splitlines(keepends=True)
-    if arguments.start_line > max(1, len(lines)):
-        return ToolResult("failed", f"the file has {len(lines)} lines; start_line is {arguments.start_line}".encode())
-    wanted = lines[arguments.start_line - 1 : arguments.start_line - 1 + arguments.lines]
-    shown = _fitting(wanted)
+    data, lines = content.data, lines_of.count(content.data)
+    if arguments.start_line > max(1, lines):
+        return ToolResult("failed", f"the file has {lines} lines; start_line is {arguments.start_line}".encode())
+    start = lines_of.start_of(data, arguments.start_line - 1)
+    shown = _fitting(LINE.findall(data[start : start + ROOM + 1])[: arguments.lines])
     last = arguments.start_line - 1 + len(shown)
     text = b"".join(shown)
-    if not shown and wanted:
-        return ToolResult(
-            "ok", wanted[0][:ROOM] + f"\n[line {last + 1} goes on; it has {len(wanted[0])} bytes]".encode()
-        )
-    if last < len(lines) or len(content.data) < content.size:
+    if not shown and data:
+        size = lines_of.start_of(data[start:], 1)
+        return ToolResult("ok", data[start:][:ROOM] + f"\n[line {last + 1} goes on; it has {size} bytes]".encode())
+    if last < lines or len(data) < content.size:
         gap = b"" if text.endswith(b"\n") else b"\n"
         text += (
             gap
@@ -82,5 +84,5 @@ def _fitting(lines: list[bytes]) -> list[bytes]:
     return lines[:count]
 
 
-def _total(content: Content, lines: list[bytes]) -> str:
-    return str(len(lines)) if len(content.data) == content.size else f"more than {len(lines)}"
+def _total(content: Content, lines: int) -> str:
+    return str(lines) if len(content.data) == content.size else f"more than {lines}"

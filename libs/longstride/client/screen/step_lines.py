@@ -70,7 +70,7 @@ class StepLines:
         return left.append(f"{right:>{RIGHT}}", "faint")
 
     def _note(self, name: str, text: str, style: str) -> Text:
-        line = Text.assemble(" " * 7, (f"{name:<{TOOL}} ", "faint"), (one_line(text), style))
+        line = Text.assemble(" " * 7, (f"{one_line(name):<{TOOL}} ", "faint"), (one_line(text), style))
         line.truncate(self.width, overflow="ellipsis")
         return line
 

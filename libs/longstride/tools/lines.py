@@ -1,0 +1,37 @@
+"""Lines of texts that may have millions of them: nothing here takes a text apart, or looks at it more than a few dozen times."""
+
+from typing import AnyStr
+
+
+def count(text: AnyStr) -> int:
+    """Lines; what follows the last newline is one where it is anything."""
+    newline = _newline(text)
+    return text.count(newline) + (len(text) > 0 and not text.endswith(newline))
+
+
+def start_of(text: AnyStr, index: int) -> int:
+    """Where the line with this index starts, the first being 0; the text's end where it has no such line."""
+    newline, low, high = _newline(text), 0, len(text)
+    while low < high:
+        middle = (low + high) // 2
+        if text.count(newline, 0, middle) < index:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def alike(one: AnyStr, other: AnyStr) -> int:
+    """How many characters are the same from the start."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _newline(text: AnyStr) -> AnyStr:
+    return "\n" if isinstance(text, str) else b"\n"
