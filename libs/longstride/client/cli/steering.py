@@ -23,10 +23,14 @@ EFFECT_S = 5.0
 """How long to look for the effect before saying only that it was asked for."""
 POLL_S = 0.05
 
+Tenant = Annotated[
+    str,
+    typer.Option("--tenant", metavar="NAME", help="Whose task it is; asked for only where no database can be read."),
+]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
 
 
-def cancel(task: TaskId, reason: Reason = None, json: Json = False) -> None:
+def cancel(task: TaskId, reason: Reason = None, tenant: Tenant = DEFAULT_TENANT, json: Json = False) -> None:
     """End a task as cancelled, whatever it is doing; a tool call that runs is killed.
 
     Example:
@@ -34,32 +38,33 @@ def cancel(task: TaskId, reason: Reason = None, json: Json = False) -> None:
       longstride cancel 3f9a12bc --reason "wrong file"
     """
     command = valid(CancelTask, reason=reason) if reason else CancelTask()
-    _steer(task, command, lambda head: head.ended_at is not None, json)
+    _steer(task, command, lambda head: head.ended_at is not None, tenant, json)
 
 
-def pause(task: TaskId, json: Json = False) -> None:
+def pause(task: TaskId, tenant: Tenant = DEFAULT_TENANT, json: Json = False) -> None:
     """Park a task after the call in flight; its clock stops and it holds no worker.
 
     Example:
 
       longstride pause 3f9a12bc
     """
-    _steer(task, PauseTask(), lambda head: head.status == "parked", json)
+    _steer(task, PauseTask(), lambda head: head.status == "parked", tenant, json)
 
 
-def resume(task: TaskId, json: Json = False) -> None:
+def resume(task: TaskId, tenant: Tenant = DEFAULT_TENANT, json: Json = False) -> None:
     """Go on with a paused task.
 
     Example:
 
       longstride resume 3f9a12bc
     """
-    _steer(task, ResumeTask(), lambda head: head.status == "running", json)
+    _steer(task, ResumeTask(), lambda head: head.status == "running", tenant, json)
 
 
 def message(
     task: TaskId,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.")],
+    tenant: Tenant = DEFAULT_TENANT,
     json: Json = False,
 ) -> None:
     """Tell a running task something; the agent reads it before its next step.
@@ -68,7 +73,7 @@ def message(
 
       longstride message 3f9a12bc "The amounts are in cents."
     """
-    _steer(task, valid(MessageTask, text=text), None, json)
+    _steer(task, valid(MessageTask, text=text), None, tenant, json)
 
 
 def approve(
@@ -113,11 +118,11 @@ def undecidable(head: TaskHead, past: History, number: int | None) -> str:
     return "; ".join(filter(None, (f"nothing of {name} waits for approval", done)))
 
 
-def _steer(name: str, command: Contract, done: Callable[[TaskHead], bool] | None, json: bool) -> None:
+def _steer(name: str, command: Contract, done: Callable[[TaskHead], bool] | None, tenant: str, json: bool) -> None:
     sent = person.signed(command)
     with connect(say) as deployment:
         if not deployment.readable:
-            deployment.client.send(sent, name, tenant=DEFAULT_TENANT)
+            deployment.client.send(sent, name, tenant=tenant)
             return
         head = deployment.reader.find(name)
         if head.ended_at is not None:
