@@ -1,6 +1,6 @@
 """Message in → transition → message out. One message is one transaction."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,10 +11,12 @@ from longstride.agent.decision import Decision
 from longstride.agent.soundness import objection
 from longstride.agent.task import Task
 from longstride.agent.tool_rules import faults
+from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.envelope import Envelope, MessageError
 from longstride.contracts.ids import derived_id
 from longstride.contracts.v1 import commands as c
 from longstride.contracts.v1 import events as v
+from longstride.contracts.v1.check import CommandCheck
 from longstride.contracts.v1.tool_rules import RulesInForce
 from longstride.messaging.commands import Commands
 from longstride.messaging.handling import DeliveryInfo, Handler
@@ -86,7 +88,8 @@ class Planner:
         if why := objection(message, self._tools) or unnameable(message.policy):
             raise MessageError(f"not a task: {why}")
         rules = self._rules(uow, envelope.tenant, message.agent)
-        source = self._source(uow, message)
+        source = self._source(uow, envelope.tenant, message)
+        _require_own(uow, envelope, message)
         session = envelope.session_id or (source.session_id if source else derived_id("session", task_id))
         decision = accept(task_id, session, envelope.tenant, message, self._clock(), source, rules)
         head = _new_head(envelope, decision.task, message, delivery)
@@ -124,6 +127,10 @@ class Planner:
                 raise UnknownTask(f"there is no task {task_id!r}")
             return
         head, task = found
+        if head.tenant != envelope.tenant:
+            raise MessageError(
+                f"tenant {envelope.tenant!r} has no task {task_id!r}: a message about a task names its tenant"
+            )
         with span(
             DECIDE,
             envelope.type,
@@ -133,7 +140,7 @@ class Planner:
             now = self._clock()
             history = lambda number: self._log.history(uow, task_id, number)  # noqa: E731
             recent_calls = lambda tool: uow.tool_rules.recent_calls(task.tenant, tool, now)  # noqa: E731
-            decision = Decision(task, now, envelope.occurred_at, history, recent_calls)
+            decision = Decision(task, now, min(envelope.occurred_at, now), history, recent_calls)
             step(decision)
             self._commit(uow, head, decision, envelope)
             if head.status == "running" and decision.task.phase not in ("thinking", "acting"):
@@ -187,6 +194,8 @@ class Planner:
         if known is None and message.idempotency_key:
             same = uow.tasks.by_idempotency_key(envelope.tenant, message.idempotency_key)
             known = same and uow.tasks.head(same.id)
+        if known is not None and known.tenant != envelope.tenant:
+            raise MessageError(f"not a task: the id {task_id!r} is another's; give it one of its own")
         return known
 
     def _greet_again(self, uow: UnitOfWork, head: TaskHead, envelope: Envelope, delivery: DeliveryInfo) -> None:
@@ -213,12 +222,12 @@ class Planner:
             raise MessageError(f"the rules of agent {agent!r} cannot hold, set them again: {'; '.join(why)}")
         return found.in_force if found else None
 
-    def _source(self, uow: UnitOfWork, message: c.SubmitTask) -> Task | None:
+    def _source(self, uow: UnitOfWork, tenant: str, message: c.SubmitTask) -> Task | None:
         if message.fork_of is None:
             return None
         task_id, step = message.fork_of
         source = self._log.read(uow, task_id, step)
-        if source is None:
+        if source is None or source.tenant != tenant:
             raise MessageError(f"cannot fork task {task_id!r} at step {step}: it has no such step with an observation")
         return source
 
@@ -233,6 +242,31 @@ def _task_id(envelope: Envelope) -> str:
     if envelope.task_id is None:
         raise MessageError(f"{envelope.type} needs a task_id in its envelope")
     return envelope.task_id
+
+
+def _require_own(uow: UnitOfWork, envelope: Envelope, message: c.SubmitTask) -> None:
+    """A session is one tenant's, and so is what lies in it: who knows its name, or an object's, is not let in by that.
+
+    Raises:
+        MessageError: the task names what is another tenant's.
+    """
+    sessions = {ref.key.partition("/")[0] for ref in _objects(message)}
+    if envelope.session_id:
+        sessions.add(envelope.session_id)
+    if sessions and (foreign := uow.tasks.foreign_session(sessions, envelope.tenant)):
+        raise MessageError(f"not a task: the session {foreign!r} is another tenant's")
+    if message.parent_task_id is not None:
+        parent = uow.tasks.head(message.parent_task_id, lock=False)
+        if parent is None or parent.tenant != envelope.tenant:
+            raise MessageError(f"not a task: there is no task {message.parent_task_id!r} that it could be a part of")
+
+
+def _objects(message: c.SubmitTask) -> Iterator[ArtifactRef]:
+    """What it refers to."""
+    checked = [file for check in message.checks if isinstance(check, CommandCheck) for file in check.files]
+    yield from (file.ref for file in (*message.inputs, *checked) if file.ref)
+    if message.workspace:
+        yield message.workspace
 
 
 def _new_head(envelope: Envelope, task: Task, message: c.SubmitTask, delivery: DeliveryInfo) -> TaskHead:

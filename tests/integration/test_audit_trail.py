@@ -91,8 +91,9 @@ def world(database_url: str, tmp_path: Path, capsys, monkeypatch) -> Iterator[Wo
 
 def send(stack: PlayedStack, message: Contract, task_id: str | None = None, tenant: str = "default") -> str:
     task_id = task_id or new_id("task")
+    session = "session_1" if tenant == "default" else f"session_{tenant}"
     with stack.database.begin() as uow:
-        Outbox().post(uow, seal(message, task_id=task_id, session_id="session_1", tenant=tenant))
+        Outbox().post(uow, seal(message, task_id=task_id, session_id=session, tenant=tenant))
     stack.play()
     return task_id
 

@@ -128,6 +128,18 @@ NONSENSE = {
 }
 
 
+def test_a_message_under_anothers_routing_key_is_kept(backbone: Backbone, running: ExitStack) -> None:
+    """A broker lets its users publish by routing key: whoever may only submit must not be heard as anybody else."""
+    handler = Handled()
+    serve(backbone, running, handler)
+    for key in ("record_feedback", "task_ended"):
+        message = Outgoing(feedback().encode(), key, "msg-of-a-stranger")
+        assert backbone.bus.publish_all([message]) == [None]
+    (letter,) = eventually(lambda: letters(backbone))
+    assert "routing key 'task_ended', not 'record_feedback'" in letter.reason
+    eventually(lambda: len(handler.seen) == 1)
+
+
 @pytest.mark.parametrize(("body", "reason"), NONSENSE.values(), ids=NONSENSE.keys())
 def test_what_cannot_be_understood_is_kept_whole_with_the_reason(
     backbone: Backbone, running: ExitStack, body: bytes, reason: str

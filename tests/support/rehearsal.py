@@ -63,9 +63,8 @@ class Rehearsal:
 
     def propose(self, tool: str = "shell", usage: Usage = Usage(), **arguments: Any) -> "Rehearsal":
         action = Action(tool=tool, arguments=arguments)
-        return self.hear(
-            Generated(step=self.task.step, text=f"{tool} {arguments}", action=action, policy="test", usage=usage)
-        )
+        text = f"{tool} {arguments}"[:1000]
+        return self.hear(Generated(step=self.task.step, text=text, action=action, policy="test", usage=usage))
 
     def babble(self) -> "Rehearsal":
         return self.hear(Generated(step=self.task.step, text="well…", format_error="not JSON", policy="test"))

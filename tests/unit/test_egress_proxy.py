@@ -17,6 +17,7 @@ from longstride.sandbox.egress.addresses import Addresses
 from longstride.sandbox.egress.gate import Gate, Gates
 from longstride.sandbox.egress.inside import SOCKET
 from longstride.sandbox.egress.proxy import Bounds, World
+from tests.support.eventually import eventually
 
 HOST = "server.example.com"
 ENDED = Execution("ok", 0, b"", b"")
@@ -92,6 +93,18 @@ def web(server: Server, connection: socket.socket) -> None:
 def silent(server: Server, connection: socket.socket) -> None:
     """Says nothing until the other side goes."""
     server.heard.append(read_all(connection))
+
+
+def flood(server: Server, connection: socket.socket) -> None:
+    """Bytes without end."""
+    with suppress(OSError):
+        while True:
+            connection.sendall(b"x" * 65536)
+
+
+def descriptors() -> int:
+    """Open files of this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @dataclass
@@ -418,7 +431,15 @@ def test_a_head_that_comes_letter_by_letter_gets_no_more_time(site) -> None:
     assert here.record.why == "the request's head was not complete within 0.3 s"
 
 
-@pytest.mark.parametrize("head", [b"GET http://x/" + b"a" * 70_000, b"GET http://x/ HTTP/1.1\r\n" + b"A: b\r\n" * 9000])
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET http://x/" + b"a" * 70_000,
+        b"GET http://x/ HTTP/1.1\r\n" + b"A: b\r\n" * 9000,
+        b"GET http://x/ HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 6000 + b"\r\n",
+        b"GET http://x/ HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 40_000 + b"\r\n\r\n",
+    ],
+)
 def test_a_head_without_end_in_size(site, head: bytes) -> None:
     assert status(site().say(head)) in (400, 431)
 
@@ -462,7 +483,32 @@ def test_too_many_in_all(site) -> None:
     request = f"GET http://{HOST}:{here.server.port}/ HTTP/1.1\r\nHost: {HOST}:{here.server.port}\r\n\r\n".encode()
     assert [status(here.say(request)) for _ in range(3)] == [200, 200, 403]
     assert here.say(request) == b"", "one more than can be recorded is not heard"
+
+    def nobody_answers() -> bool:
+        with suppress(ConnectionError):
+            here.say(request)
+            return False
+        return True
+
+    eventually(nobody_answers)
     assert len(here.records()) == 3
+
+
+@pytest.mark.parametrize("behave", [flood, silent], ids=lambda behave: behave.__name__)
+def test_a_side_that_takes_nothing_keeps_no_descriptor_of_ours(site, behave) -> None:
+    """Neither a client that asks and does not read, nor a server: the process has few, and serves other tasks."""
+    here = site(behave, bounds=Bounds(idle_s=0.2, hang_up_s=0.2))
+    before = descriptors()
+    with here.client() as one, here.client() as two:
+        for client in (one, two):
+            here.tunnel(client)
+            client.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    client.send(b"x" * 65536)
+        eventually(lambda: len(here.gate._proxy.ledger.entries) == 2 and not here.gate._proxy.ledger.under_way)
+        here.server.close()
+        eventually(lambda: descriptors() <= before + 2)
 
 
 class World1:

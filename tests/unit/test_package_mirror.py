@@ -7,7 +7,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
 from pathlib import Path
@@ -20,18 +20,19 @@ from longstride.sandbox.base import Command, NeverCancelled
 from longstride.sandbox.egress.addresses import Addresses
 from longstride.sandbox.egress.gate import Gate, Gates
 from longstride.sandbox.egress.inside import SOCKET
-from longstride.sandbox.egress.served import Unserved, way_to
+from longstride.sandbox.egress.served import Caller, Unserved, way_to
 from longstride.sandbox.memory import MemorySandbox, Process
 from longstride.tools.packages import pip as pip_module
 from longstride.tools.packages.cache import PackageCache
-from longstride.tools.packages.listing import JSON_TYPE, packed, read, unpacked
+from longstride.tools.packages.listing import JSON_TYPE, BadPage, packed, read, unpacked
 from longstride.tools.packages.mirror import Mirror
 from longstride.tools.packages.upstream import Upstream
 from services.tool_executor.settings import ToolExecutorSettings
+from tests.support.eventually import eventually
 from tests.support.package_index import PackageIndex, served, shop, wheel
 
 WORDING = "wording-1.0-py3-none-any.whl"
-WAITING = NeverCancelled()
+WAITING = Caller(NeverCancelled())
 
 
 @dataclass
@@ -166,7 +167,7 @@ def test_a_call_that_has_ended_downloads_no_further(stand) -> None:
     place, ended = here.file(), threading.Event()
     ended.set()
     with pytest.raises(Unserved, match="the call has ended"):
-        here.mirror.answer(place, ended)
+        here.mirror.answer(place, Caller(ended))
     assert here.get(place)
 
 
@@ -219,11 +220,11 @@ def test_the_head_of_a_file_fetches_none(stand) -> None:
     here = stand(shop())
     place = here.file()
     with pytest.raises(Unserved, match="is not known before it is fetched: ask for it with GET") as unknown:
-        here.mirror.answer(place, NeverCancelled(), whole=False)
+        here.mirror.answer(place, WAITING, whole=False)
     assert unknown.value.status == 405
     assert not [path for path in here.index.asked if "+f" in path]
     whole = here.get(place)
-    assert here.mirror.answer(place, NeverCancelled(), whole=False).size == len(whole)
+    assert here.mirror.answer(place, WAITING, whole=False).size == len(whole)
 
 
 def test_the_head_of_a_file_has_the_size_that_the_index_names(stand) -> None:
@@ -231,8 +232,80 @@ def test_the_head_of_a_file_has_the_size_that_the_index_names(stand) -> None:
     place = here.file()
     [file] = unpacked(here.mirror._cache.page(f"{here.mirror._name}.wording"))
     here.mirror._cache.keep_page(f"{here.mirror._name}.wording", packed([replace(file, size=77)]))
-    assert here.mirror.answer(place, NeverCancelled(), whole=False).size == 77
+    assert here.mirror.answer(place, WAITING, whole=False).size == 77
     assert not [path for path in here.index.asked if "+f" in path]
+
+
+NOWHERE = [
+    "http://host:99999/x",
+    "http://[::1/x",
+    "http://h\u00f6st/x",
+    "http://host/a b",
+    "http://host/a\x01b",
+    "http:///x",
+    f"http://{'a' * 64}.example/x",
+]
+
+
+@pytest.mark.parametrize("address", NOWHERE)
+def test_addresses_that_are_none(stand, address: str) -> None:
+    """Wherever the index names them: on its page, or as the place to go on to."""
+    here = stand(replace(shop(), elsewhere={WORDING: address}))
+    with pytest.raises(Unserved):
+        here.get(here.file())
+    there = stand(replace(shop(), redirects={f"/root/+f/{WORDING}": address.encode().decode("latin-1")}))
+    with pytest.raises(Unserved):
+        there.get(there.file())
+
+
+def test_a_page_without_bottom() -> None:
+    with pytest.raises(BadPage):
+        read(b'{"files":' + b"[" * 100_000, JSON_TYPE, "http://m/")
+
+
+def test_what_is_fetched_is_paid_for_whether_it_is_taken_or_not(stand, tmp_path: Path) -> None:
+    """Whoever hangs up has made the host fetch it all the same; what was paid for is then sent without being paid again."""
+    large = wheel("wording", "1.0", f"A = '{'a' * (2 << 20)}'\n")
+    here = stand(replace(shop(), files={"wording": {WORDING: large}}), most=8 << 20)
+    place, sites = here.file(), {"packages.longstride": here.mirror}
+    wanted = f"GET http://packages.longstride{place} HTTP/1.1\r\nHost: packages.longstride\r\n\r\n"
+    with Gates().open(way_to(sites), tmp_path, None, sites) as gate:
+        assert isinstance(gate, Gate)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(tmp_path / SOCKET))
+            client.sendall(wanted.encode())
+        eventually(lambda: gate._proxy.ledger.entries and not gate._proxy.ledger.under_way)
+        (gone,) = gate._proxy.ledger.connections()
+        assert gone.received == len(large)
+        answer = ask(tmp_path, wanted)
+        again = gate._proxy.ledger.connections()[1]
+        assert again.received == len(answer)
+        assert gate._proxy.inward.moved == gone.received + again.received
+
+
+def test_what_is_fetched_and_taken_is_paid_for_once(stand, tmp_path: Path) -> None:
+    here = stand(shop())
+    place, sites = here.file(), {"packages.longstride": here.mirror}
+    with Gates().open(way_to(sites), tmp_path, None, sites) as gate:
+        assert isinstance(gate, Gate)
+        answer = ask(tmp_path, f"GET http://packages.longstride{place} HTTP/1.1\r\nHost: packages.longstride\r\n\r\n")
+        assert gate._proxy.inward.moved == len(answer)
+        assert [c.received for c in gate._proxy.ledger.connections()] == [len(answer)]
+
+
+def test_no_more_is_fetched_than_the_call_may_receive(stand, tmp_path: Path) -> None:
+    large = wheel("wording", "1.0", f"A = '{'a' * (2 << 20)}'\n")
+    here = stand(replace(shop(), files={"wording": {WORDING: large}}), most=8 << 20)
+    place, sites = here.file(), {"packages.longstride": here.mirror}
+    wanted = f"GET http://packages.longstride{place} HTTP/1.1\r\nHost: packages.longstride\r\n\r\n"
+    with Gates().open(way_to(sites).model_copy(update={"received_bytes": 100_000}), tmp_path, None, sites) as gate:
+        assert isinstance(gate, Gate)
+        assert ask(tmp_path, wanted).startswith(b"HTTP/1.1 403 this call has received all that it may")
+        with suppress(ConnectionError):  # refused before it was heard
+            assert ask(tmp_path, wanted).startswith(b"HTTP/1.1 403 ")
+        assert gate._proxy.inward.moved == 100_000
+        assert sum(c.received for c in gate._proxy.ledger.connections()) == 100_000
+        assert gate._proxy.limit == "egress.received_bytes=100000"
 
 
 def test_the_twin_of_a_sandbox_asks_the_same(stand, tmp_path: Path) -> None:

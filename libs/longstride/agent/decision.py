@@ -82,7 +82,8 @@ class Decision:
     task: Task
     now: datetime
     sent: datetime | None = None
-    """When the message in hand was sent, by its sender's clock."""
+    """When the message in hand was sent, by its sender's clock, and not after ``now``: one from the future would be the last word
+    for ever."""
     history: Callable[[int], str | None] = lambda step: None
     """Reads the observation of an earlier step."""
     recent_calls: Callable[[str], int] = lambda tool: 0

@@ -3,10 +3,18 @@
 from longstride.agent.allowance import parted
 from longstride.agent.decision import Decision, Send
 from longstride.agent.events import Subtask, SubtaskEnded, SubtasksDelegated, SubtaskStarted
+from longstride.agent.message_room import MOST_BYTES, fitting, size
 from longstride.agent.task import Task
 from longstride.contracts.ids import derived_id
 from longstride.contracts.v1.action import Action, Observation
 from longstride.contracts.v1.commands import CancelTask, SubmitTask
+
+MOST_NAME = 64
+MOST_INSTRUCTION = 32_768
+"""Characters; of ``SubmitTask.instruction``."""
+NEEDS_ROOM = 2048
+"""Kept free for what earlier parts say."""
+KNOWN = "\n\nKnown so far:"
 
 
 def delegate(decision: Decision, action: Action) -> str | None:
@@ -31,6 +39,8 @@ def _parse(task: Task, action: Action) -> tuple[Subtask, ...]:
 def _part(task: Task, index: int, item: object) -> Subtask:
     if not isinstance(item, dict) or not isinstance(item.get("instruction"), str) or not item["instruction"].strip():
         raise ValueError(f"tasks[{index}] needs an instruction")
+    if len(str(item.get("name") or "")) > MOST_NAME:
+        raise ValueError(f"tasks[{index}].name has more than {MOST_NAME} characters")
     after = item.get("after") or []
     if not isinstance(after, list) or not all(isinstance(name, str) for name in after):
         raise ValueError(f"tasks[{index}].after must be a list of names")
@@ -48,13 +58,36 @@ def _check(task: Task, parts: tuple[Subtask, ...]) -> None:
         raise ValueError(f"{len(parts)} sub-tasks asked for, {left} of {task.submit.limits.subtasks} are left")
     done: set[str] = set()
     for part in parts:
+        _require_room(task, part)
         if unknown := set(part.after) - done:
             raise ValueError(f"{part.name!r} comes after {sorted(unknown)}, which no earlier part is named")
         done.add(part.name)
 
 
+def _require_room(task: Task, part: Subtask) -> None:
+    """
+    Raises:
+        ValueError: it would not fit into the message that starts it.
+    """
+    most = MOST_INSTRUCTION - NEEDS_ROOM
+    if len(part.instruction) > most:
+        raise ValueError(f"the instruction of {part.name!r} has more than {most} characters: put long text into a file")
+    if size(_command(task, part)) > MOST_BYTES - NEEDS_ROOM:
+        raise ValueError(f"{part.name!r} does not fit into a message with the task's inputs: put long text into a file")
+
+
 def _command(task: Task, spec: Subtask) -> SubmitTask:
-    """The sub-task's share of what is left, so that all together stay within the parent's budget."""
+    """The sub-task's share of what is left, so that all together stay within the parent's budget; what earlier parts said goes
+    along as far as a message holds it."""
+    bare = _bare(task, spec)
+    told = "".join(f"\n{p.spec.name}: {p.ended.answer}" for p in task.subtasks if p.ended and p.spec.name in spec.after)
+    if not told:
+        return bare
+    room = min(MOST_INSTRUCTION - len(spec.instruction), MOST_BYTES - size(bare)) - len(KNOWN)
+    return bare.model_copy(update={"instruction": spec.instruction.strip() + KNOWN + fitting(told, room)})
+
+
+def _bare(task: Task, spec: Subtask) -> SubmitTask:
     open_parts = sum(not p.ended for p in task.subtasks) or 1
     limits = task.submit.limits
     share = limits.model_copy(
@@ -69,18 +102,13 @@ def _command(task: Task, spec: Subtask) -> SubmitTask:
     shared = ("sandbox", "isolation", "environment", "egress", "track", "policy", "sampling", "tools")
     same = (*shared, "agent", "secrets", "approvals", "priority")
     return SubmitTask(
-        instruction=_instruction(task, spec),
+        instruction=spec.instruction,
         limits=share,
         parent_task_id=task.id,
         workspace=task.workspace,
         inputs=() if task.workspace else task.submit.inputs,
         **{name: getattr(task.submit, name) for name in same},
     )
-
-
-def _instruction(task: Task, spec: Subtask) -> str:
-    answers = [f"\n{p.spec.name}: {p.ended.answer}" for p in task.subtasks if p.ended and p.spec.name in spec.after]
-    return spec.instruction + ("\n\nKnown so far:" + "".join(answers) if answers else "")
 
 
 def release_ready(decision: Decision) -> None:

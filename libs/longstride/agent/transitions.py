@@ -13,6 +13,7 @@ from longstride.agent.budget import Exhausted, exhausted, overspent
 from longstride.agent.compaction import keep_room
 from longstride.agent.decision import Abandon, CountCall, Decision, Dispatch, Reply, Send, SetDeadline, Settle
 from longstride.agent.delegation import delegate, release_ready, report, stop_subtasks
+from longstride.agent.message_room import fits, fitted
 from longstride.agent.redaction import redact
 from longstride.agent.reflect import reflect
 from longstride.agent.stuck import verdict
@@ -26,6 +27,11 @@ from longstride.learning.reward import reward_of
 
 SHOWN = 8192
 """Bytes of an observation that an agent sees, at the most."""
+
+TOO_LONG = (
+    "not carried out: the call does not fit into a message of 64 KiB, beside the task's own files, checks and variables. "
+    "Make it shorter: write long files in parts"
+)
 
 
 def start(decision: Decision) -> None:
@@ -132,7 +138,9 @@ def act(decision: Decision, action: Action) -> None:
         approved=task.approved,
         redactions=task.rules.redactions,
     )
-    decision.effect(Dispatch("execute", command))
+    if not fits(command):
+        return answer(decision, Observation(status="invalid", text=TOO_LONG))
+    return decision.effect(Dispatch("execute", command))
 
 
 def call_limits(task: Task) -> SandboxLimits:
@@ -359,7 +367,7 @@ def task_ended(task: Task) -> v.TaskEnded:
     """What the world is told of a task that has ended."""
     assert task.outcome is not None
     assert task.reason is not None
-    return v.TaskEnded(
+    told = v.TaskEnded(
         outcome=task.outcome,
         reason=task.reason,
         detail=task.detail,
@@ -372,6 +380,7 @@ def task_ended(task: Task) -> v.TaskEnded:
         artifacts=task.artifacts,
         last_seq=task.seq,
     )
+    return fitted(told)
 
 
 OWN: Mapping[str, Callable[[Decision, Action], None]] = {"delegate": start_subtasks, "recall": recall}

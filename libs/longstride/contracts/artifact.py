@@ -17,7 +17,7 @@ class ArtifactRef(Contract):
     """The object's key in the artifact store: ``<session>/<kind>/<sha256>``."""
     sha256: Sha256
     """Hex digest of the content; a reader that gets other bytes raises ``ArtifactCorrupt``."""
-    size: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Field(ge=0, le=1 << 50)]
     """Bytes."""
     media_type: str = "application/octet-stream"
     """An IANA media type."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, PrivateAttr, StringConstraints, ValidationError
+from pydantic import AwareDatetime, Field, JsonValue, PrivateAttr, StringConstraints, ValidationError
 
 from longstride.contracts.ids import new_id
 from longstride.contracts.model import Contract, storable
@@ -34,10 +34,10 @@ class Envelope(Contract):
     tenant: Identifier = "default"
     causation_id: Identifier | None = None
     """The message that this one answers or follows from."""
-    occurred_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    occurred_at: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
     traceparent: Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None = None
     """W3C trace context of the producer."""
-    attempt: Annotated[int, Field(ge=1)] = 1
+    attempt: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Which try of the step's phase this message belongs to."""
     body: dict[str, JsonValue]
     _read: tuple[dict[str, JsonValue], Contract] | None = PrivateAttr(None)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from longstride.contracts.envelope import Envelope, MessageError, decode, seal
 from longstride.contracts.model import Contract
+from longstride.contracts.topology import EXCHANGE, routing_key
 from longstride.contracts.v1 import MESSAGES
 from longstride.contracts.v1.events import TaskRejected
 from longstride.messaging.backoff import delay_s
@@ -95,6 +96,7 @@ class Dispatcher:
     def _dispatch(self, delivery: Delivery) -> Verdict:
         try:
             envelope = decode(delivery.body)
+            _require_key(delivery, envelope)
             handler = self._handlers.get(envelope.type)
             if handler is None:
                 raise MessageError(f"{self._service} does not handle {envelope.type!r}")
@@ -162,6 +164,20 @@ class Dispatcher:
                 reply_to=delivery.reply_to,
             )
         return "retried"
+
+
+def _require_key(delivery: Delivery, envelope: Envelope) -> None:
+    """A broker lets its users publish by routing key: one that is not the message's would make these rights worth nothing.
+
+    Raises:
+        MessageError: it came under another's key.
+    """
+    track = envelope.body.get("track")
+    key = routing_key(envelope.type, str(track) if track else None)
+    if delivery.exchange == EXCHANGE and delivery.routing_key != key:
+        raise MessageError(
+            f"a {envelope.type} message was published under the routing key {delivery.routing_key!r}, not {key!r}"
+        )
 
 
 def summary(error: Exception) -> str:

@@ -35,7 +35,7 @@ from longstride.sandbox.clock import RunningClock
 from longstride.sandbox.dialogue import OpenInput
 from longstride.sandbox.egress.allowlist import judged
 from longstride.sandbox.egress.served import PORT as SITE_PORT
-from longstride.sandbox.egress.served import Sites, Unserved
+from longstride.sandbox.egress.served import Caller, Sites, Unserved
 from longstride.sandbox.errors import NetworkGone, SandboxFailed
 from longstride.sandbox.volumes import DirectoryVolumes
 
@@ -159,15 +159,17 @@ class Process:
         site = self.sites.get(host)
         if not self.connect(host, SITE_PORT) or site is None:
             return None
+        caller = Caller(self._cancelled)
         try:
-            answer = site.answer(path, self._cancelled)
+            answer = site.answer(path, caller)
         except Unserved as error:
-            told = {"verdict": "failed", "why": str(error)}
+            told = {"verdict": "failed", "why": str(error), "received": caller.fetched}
             self.connections[-1] = self.connections[-1].model_copy(update=told)
             return None
         with answer.body as body:
             data = body.read()
-        self.connections[-1] = self.connections[-1].model_copy(update={"why": answer.told, "received": len(data)})
+        received = max(len(data), caller.fetched)
+        self.connections[-1] = self.connections[-1].model_copy(update={"why": answer.told, "received": received})
         return data
 
     @property

@@ -1,6 +1,6 @@
 """Task heads: the row that every transition of a task locks, checks and writes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
@@ -76,6 +76,7 @@ _LIST = f"""
       AND (%(session_id)s::text IS NULL OR session_id = %(session_id)s)
       AND (%(before)s::text IS NULL OR (created_at, id) < (SELECT b.created_at, b.id FROM tasks b WHERE b.id = %(before)s))
     ORDER BY created_at DESC, id DESC LIMIT %(limit)s"""
+_FOREIGN = "SELECT session_id FROM tasks WHERE session_id = ANY(%s) AND tenant <> %s LIMIT 1"
 
 _ADMISSION_LOCK = 0x6C6F6E67
 """The advisory lock that admissions queue behind: one key for every planner on this database."""
@@ -152,6 +153,11 @@ class Tasks:
         if head is not None:
             self._locked[task_id] = head.version
         return head
+
+    def foreign_session(self, sessions: Collection[str], tenant: str) -> str | None:
+        """One of these sessions in which another tenant has a task; ``None``: there is none."""
+        found: str | None = self._transaction.value(_FOREIGN, (list(sessions), tenant))
+        return found
 
     def foresee(self, task_id: str) -> None:
         """``head(task_id)`` will follow: lock and read it along with what is waited for before."""

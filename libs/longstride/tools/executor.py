@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from longstride.agent.message_room import OF_ARTIFACTS, size, with_room
 from longstride.agent.redaction import redact, redact_check
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.v1.action import CheckResult, Observation, ObservationStatus, Usage
@@ -239,6 +240,10 @@ class Executor:
         if not isinstance(call.arguments, SubmitArguments):
             return Judgement()
         artifacts = tuple(self._hand_in(call, path) for path in dict.fromkeys(call.arguments.artifacts))
+        if sum(map(size, artifacts)) > OF_ARTIFACTS:
+            raise Refused(
+                "invalid", "not submitted: the names of the artifacts are too long together; hand in an archive"
+            )
         examiner = Examiner(call.bench, self._artifacts, call.arguments.answer)
         checks = tuple(_redacted(examiner.judge(check), call.bench.secrets) for check in call.command.checks)
         return Judgement(checks, artifacts, examiner.usage)
@@ -274,7 +279,7 @@ class Executor:
                 result=result,
             ),
             workspace=workspace,
-            checks=tuple(redact_check(check, call.command.redactions) for check in judgement.checks),
+            checks=with_room([redact_check(check, call.command.redactions) for check in judgement.checks]),
             artifacts=judgement.artifacts + result.artifacts,
             usage=result.usage + judgement.usage,
             traffic=self._traffic(call),

@@ -25,10 +25,14 @@ EFFECT_S = 5.0
 """How long to look for the effect before saying only that it was asked for."""
 POLL_S = 0.05
 
+Tenant = Annotated[
+    str,
+    typer.Option("--tenant", metavar="NAME", help="Whose task it is; asked for only where no database can be read."),
+]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
 
 
-def cancel(task: TaskId, reason: Reason = None, json: Json = False) -> None:
+def cancel(task: TaskId, reason: Reason = None, tenant: Tenant = DEFAULT_TENANT, json: Json = False) -> None:
     """End a task as cancelled, whatever it is doing; a tool call that runs is killed.
 
     Example:
@@ -36,32 +40,33 @@ def cancel(task: TaskId, reason: Reason = None, json: Json = False) -> None:
       longstride cancel 3f9a12bc --reason "wrong file"
     """
     command = valid(CancelTask, reason=reason) if reason else CancelTask()
-    _steer(task, command, "cancelled", json)
+    _steer(task, command, "cancelled", tenant, json)
 
 
-def pause(task: TaskId, json: Json = False) -> None:
+def pause(task: TaskId, tenant: Tenant = DEFAULT_TENANT, json: Json = False) -> None:
     """Park a task after the call in flight; its clock stops and it holds no worker.
 
     Example:
 
       longstride pause 3f9a12bc
     """
-    _steer(task, PauseTask(), "parked", json)
+    _steer(task, PauseTask(), "parked", tenant, json)
 
 
-def resume(task: TaskId, json: Json = False) -> None:
+def resume(task: TaskId, tenant: Tenant = DEFAULT_TENANT, json: Json = False) -> None:
     """Go on with a paused task.
 
     Example:
 
       longstride resume 3f9a12bc
     """
-    _steer(task, ResumeTask(), "running", json)
+    _steer(task, ResumeTask(), "running", tenant, json)
 
 
 def message(
     task: TaskId,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.")],
+    tenant: Tenant = DEFAULT_TENANT,
     json: Json = False,
 ) -> None:
     """Tell a running task something; the agent reads it before its next step.
@@ -70,7 +75,7 @@ def message(
 
       longstride message 3f9a12bc "The amounts are in cents."
     """
-    _steer(task, valid(MessageTask, text=text), None, json)
+    _steer(task, valid(MessageTask, text=text), None, tenant, json)
 
 
 def approve(
@@ -135,12 +140,12 @@ def _require_open(deployment: Deployment, head: TaskHead, wanted: str = "") -> N
     )
 
 
-def _steer(name: str, command: Contract, wanted: str | None, json: bool) -> None:
+def _steer(name: str, command: Contract, wanted: str | None, tenant: str, json: bool) -> None:
     """Send it. ``wanted``: the status that shows its effect; ``None``: none does."""
     sent = person.signed(command)
     with connect(say) as deployment:
         if not deployment.readable:
-            deployment.client.send(sent, name, tenant=DEFAULT_TENANT)
+            deployment.client.send(sent, name, tenant=tenant)
             return say("sent; what comes of it can only be seen with LONGSTRIDE_DATABASE_URL")
         head = deployment.reader.find(name)
         _require_open(deployment, head)

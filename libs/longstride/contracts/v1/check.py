@@ -9,6 +9,9 @@ from longstride.contracts.v1.input_file import InputFile
 
 CheckName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,63}$")]
 
+Weight = Annotated[float, Field(ge=0, le=1_000_000)]
+"""Its share in the reward, beside those of the other checks."""
+
 
 class CommandCheck(Contract):
     """Runs a shell command in the submitted workspace; exit code 0 passes."""
@@ -20,7 +23,7 @@ class CommandCheck(Contract):
     files: tuple[InputFile, ...] = ()
     """Put beside the workspace, in ``$LONGSTRIDE_CHECKS``, for the check alone: the agent never sees them."""
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    weight: Annotated[float, Field(ge=0)] = 1.0
+    weight: Weight = 1.0
 
 
 class AnswerCheck(Contract):
@@ -35,7 +38,7 @@ class AnswerCheck(Contract):
     tolerance: Annotated[float, Field(ge=0)] = 1e-6
     matches: str | None = None
     """A regular expression (Python's ``re``) that the whole answer must match."""
-    weight: Annotated[float, Field(ge=0)] = 1.0
+    weight: Weight = 1.0
 
     @model_validator(mode="after")
     def _one_expectation(self) -> "AnswerCheck":
@@ -53,7 +56,7 @@ class FileCheck(Contract):
     path: Annotated[str, StringConstraints(min_length=1, max_length=255)]
     equals: str
     """The expected text; line ends and trailing white space at the end of the file are ignored."""
-    weight: Annotated[float, Field(ge=0)] = 1.0
+    weight: Weight = 1.0
 
 
 Check = Annotated[CommandCheck | AnswerCheck | FileCheck, Field(discriminator="kind")]

@@ -9,9 +9,11 @@ from longstride.contracts.model import Contract
 Isolation = Literal["process", "gvisor", "microvm"]
 """The boundary a task needs: a shared kernel, a user-space kernel, or a virtual machine."""
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, le=1_000_000_000_000)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
-PositiveAmount = Annotated[float, Field(gt=0)]
+PositiveAmount = Annotated[float, Field(gt=0, le=1_000_000_000)]
+"""What is above is no limit, but a slip of the pen: ``None`` says that there is none. The bounds of ``SandboxLimits`` are those of the
+largest machines that there are."""
 
 
 class Limits(Contract):
@@ -21,7 +23,7 @@ class Limits(Contract):
     """Plan → execute → reflect turns."""
     tokens: Positive = 200_000
     """Input and output tokens of all model calls together."""
-    cost_usd: Annotated[float, Field(gt=0)] | None = None
+    cost_usd: PositiveAmount | None = None
     """Money that model calls may cost; ``None`` is no limit."""
     wall_clock_s: PositiveSeconds = 3600.0
     """Seconds of running time; time parked (paused, waiting for approval) does not count."""
@@ -75,15 +77,15 @@ class SandboxLimits(Contract):
     """CPU seconds."""
     cpus: Annotated[float, Field(gt=0, le=256)] = 1.0
     """Cores' worth of CPU bandwidth."""
-    memory_mb: Annotated[int, Field(ge=16)] = 512
+    memory_mb: Annotated[int, Field(ge=16, le=16 << 20)] = 512
     """Resident memory, tmpfs and shared memory included."""
-    processes: Annotated[int, Field(ge=4)] = 64
-    """Processes and threads."""
-    disk_mb: Annotated[int, Field(ge=1)] = 256
+    processes: Annotated[int, Field(ge=4, le=1 << 22)] = 64
+    """Processes and threads; Linux counts to 4,194,304."""
+    disk_mb: Annotated[int, Field(ge=1, le=16 << 20)] = 256
     """MiB the workspace may hold, and any one file wherever it lies."""
-    files: Annotated[int, Field(ge=16)] = 20_000
+    files: Annotated[int, Field(ge=16, le=100_000_000)] = 20_000
     """Inodes the workspace may hold; /tmp and shared memory together may hold as many."""
-    output_bytes: Annotated[int, Field(ge=256)] = 1_048_576
-    """Bytes of standard output and error kept; the rest is read and dropped."""
-    output_mb: PositiveAmount = 16
+    output_bytes: Annotated[int, Field(ge=256, le=64 << 20)] = 1_048_576
+    """Bytes of standard output and error kept, in the executor's memory; the rest is read and dropped."""
+    output_mb: Annotated[float, Field(gt=0, le=1 << 20)] = 16
     """MiB of standard output and error that a command may write before it is killed."""

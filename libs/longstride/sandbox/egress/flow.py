@@ -1,5 +1,6 @@
 """How fast and how much one direction of a call may move."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -69,6 +70,7 @@ class Flow:
     """Bytes to move at a time: what a slow rate lets through at once, so that a count tells how far it got."""
     moved: int = field(default=0, init=False)
     exhausted: bool = field(default=False, init=False)
+    _guard: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
     def room(self) -> int:
@@ -81,12 +83,21 @@ class Flow:
         Raises:
             FlowExhausted: they may not.
         """
-        if self.exhausted or amount > self.room:
-            self.stop()
-        self.moved += amount
+        with self._guard:
+            if self.exhausted or amount > self.room:
+                self.stop()
+            self.moved += amount
         wait_s = self.bucket.take(amount)
         self.hold.add(wait_s)
         return wait_s
+
+    def charge(self, amount: int) -> int:
+        """What of these bytes may still go: they went already, elsewhere, and cannot be slowed down. From any thread."""
+        with self._guard:
+            allowed = min(amount, self.room)
+            self.exhausted = self.exhausted or allowed < amount
+            self.moved += allowed
+        return allowed
 
     def stop(self) -> NoReturn:
         """More was asked for than may go.

@@ -67,7 +67,14 @@ class Gate:
     async def _until_closed(self) -> None:
         """The runner cancels the connections that are left, and waits for them."""
         server = await asyncio.start_unix_server(self._proxy.serve, sock=self._listener)
+        deaf = asyncio.ensure_future(self._close_when_full(server))
         await self._closing.wait()
+        deaf.cancel()
+        server.close()
+
+    async def _close_when_full(self, server: asyncio.Server) -> None:
+        """Those who connect are turned away by the kernel from then on; what is under way goes on."""
+        await self._proxy.full.wait()
         server.close()
 
 

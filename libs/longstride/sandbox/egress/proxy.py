@@ -24,9 +24,8 @@ from longstride.sandbox.egress.allowlist import not_listed, rule_for
 from longstride.sandbox.egress.flow import Flow, FlowExhausted, flow
 from longstride.sandbox.egress.ledger import Entry, Ledger
 from longstride.sandbox.egress.request import Refusal, Target, target
-from longstride.sandbox.egress.served import NO_SITES, Answer, Served, Sites, Unserved
+from longstride.sandbox.egress.served import NO_SITES, Answer, Caller, Served, Sites, Unserved
 
-CHUNK = 1 << 16
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 REASON = 200
 UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
@@ -62,6 +61,8 @@ class Bounds:
     """Seconds in which nothing moves either way."""
     total_s: float = 3600.0
     """Seconds of one connection."""
+    hang_up_s: float = 10.0
+    """Seconds for the other side to take what is left for it; then it is dropped, so that nobody keeps a descriptor of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class Proxy:
         self._sites = sites
         self.ended = threading.Event()
         """Set when nobody waits for answers any more."""
+        self.full = asyncio.Event()
+        """Set when nobody is heard any more: to answer the door would be work without end."""
         self.ledger = Ledger(world.now)
         self.outward = flow(egress.kbytes_per_s, egress.max_mbytes, world.clock, egress.sent_bytes)
         self.inward = flow(egress.kbytes_per_s, egress.max_mbytes, world.clock, egress.received_bytes)
@@ -122,6 +125,7 @@ class Proxy:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end. What becomes of it is in the ledger."""
         if len(self.ledger.entries) >= self._world.bounds.recorded:
+            self.full.set()
             writer.transport.abort()
             return
         entry = self.ledger.open()
@@ -129,9 +133,10 @@ class Proxy:
             await self._answer(entry, (reader, writer))
         except asyncio.CancelledError:
             entry.cut("the call ended")
+            writer.transport.abort()
         finally:
+            await _hang_up(writer, self._world.bounds.hang_up_s)
             self.ledger.close(entry)
-            writer.close()
 
     async def _answer(self, entry: Entry, client: Streams) -> None:
         """Carry it, or say in one sentence why not."""
@@ -165,7 +170,7 @@ class Proxy:
             else:
                 await self._bounded(transfer, transfer.request(conversation, wanted.onward, client, server))
         finally:
-            server[1].close()
+            await _hang_up(server[1], self._world.bounds.hang_up_s)
 
     async def _serve(self, entry: Entry, wanted: Target, client: Streams, site: Served) -> None:
         """What the host's own side has of it.
@@ -176,13 +181,16 @@ class Proxy:
         if wanted.onward is None or wanted.onward.method not in (b"GET", b"HEAD"):
             raise Refusal(405, f"{wanted.host} is asked with GET or HEAD, by http:// alone")
         path, whole = wanted.onward.target.decode("ascii"), wanted.onward.method == b"GET"
-        ask = partial(site.answer, path, self.ended, whole=whole)
+        caller = Caller(self.ended, self.inward.charge)
+        ask = partial(site.answer, path, caller, whole=whole)
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._resolvers, ask)
         except Unserved as error:
             raise Refusal(error.status, str(error), failed=True) from error
+        finally:
+            entry.received = caller.fetched
         entry.verdict, entry.why = "allowed", answer.told
-        transfer = Transfer(entry, self._world, self.outward, self.inward)
+        transfer = Transfer(entry, self._world, self.outward, self.inward, paid=caller.fetched)
         with answer.body:
             await self._bounded(transfer, transfer.answer(answer, client[1], whole=whole))
 
@@ -200,7 +208,7 @@ class Proxy:
         try:
             async with asyncio.timeout(self._world.bounds.head_s):
                 while (event := conversation.next_event()) is h11.NEED_DATA:
-                    conversation.receive_data(await reader.read(CHUNK))
+                    conversation.receive_data(await reader.read(self._world.bounds.head_bytes))
         except TimeoutError as error:
             raise Refusal(408, f"the request's head was not complete within {self._world.bounds.head_s:g} s") from error
         except h11.RemoteProtocolError as error:
@@ -271,6 +279,8 @@ class Transfer:
     world: World
     outward: Flow
     inward: Flow
+    paid: int = 0
+    """Bytes to the sandbox that were charged when they were fetched."""
     idle: asyncio.Timeout = field(init=False)
 
     async def tunnel(self, early: bytes, client: Streams, server: Streams) -> None:
@@ -343,9 +353,11 @@ class Transfer:
             await self._send(last, writer)
 
     async def _receive(self, data: bytes, writer: asyncio.StreamWriter) -> None:
-        allowed = data[: self.inward.room]
-        await self._pace(self.inward, len(allowed))
-        self.entry.received += len(allowed)
+        paid = min(self.paid, len(data))
+        allowed = data[: paid + self.inward.room]
+        self.paid -= paid
+        await self._pace(self.inward, len(allowed) - paid)
+        self.entry.received += len(allowed) - paid
         writer.write(allowed)
         await writer.drain()
         if len(allowed) < len(data):
@@ -366,6 +378,17 @@ class Transfer:
         self.idle.reschedule(asyncio.get_running_loop().time() + self.world.bounds.idle_s + wait_s)
         if wait_s:
             await self.world.sleep(wait_s)
+
+
+async def _hang_up(writer: asyncio.StreamWriter, seconds: float) -> None:
+    writer.close()
+    try:
+        async with asyncio.timeout(seconds):
+            await writer.wait_closed()
+    except OSError:
+        pass  # gone already, or too slow
+    finally:
+        writer.transport.abort()
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """Hosts that a call's proxy answers itself, so that what lies behind them stays out of reach."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -46,15 +46,39 @@ class Ended(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Caller:
+    """Who waits for one answer, and pays for what is fetched for it, whether it is waited for to the end or not."""
+
+    ended: Ended
+    charge: Callable[[int], int] = int
+    """Takes so many bytes from what the call may receive; returns how many of them it may."""
+    fetched: int = 0
+    """Bytes so far."""
+
+    def took(self, amount: int) -> None:
+        """So many bytes came from elsewhere.
+
+        Raises:
+            Unserved: nobody waits any more, or they are more than the call may receive.
+        """
+        if self.ended.is_set():
+            raise Unserved(499, "the call has ended")
+        allowed = self.charge(amount)
+        self.fetched += allowed
+        if allowed < amount:
+            raise Unserved(403, "this call has received all that it may")
+
+
 class Served(Protocol):
     """One host. May be asked from many threads."""
 
-    def answer(self, path: str, ended: Ended, *, whole: bool = True) -> Answer:
+    def answer(self, path: str, caller: Caller, *, whole: bool = True) -> Answer:
         """What it has under a path. Blocks.
 
         Args:
             path: what is asked for.
-            ended: whether anybody still waits.
+            caller: told of each byte that is fetched.
             whole: whether the body is wanted; where it is not, nothing is fetched for it, and ``body`` may be empty.
 
         Raises:

@@ -69,8 +69,7 @@ class PackageCache:
         """
         path = self._path(sha256)
         try:
-            self._write(path, sha256, chunks, what)
-            kept = path.open("rb")
+            kept = self._written(path, sha256, chunks, what)
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -82,7 +81,7 @@ class PackageCache:
         """What was kept under a name, while it is fresh."""
         path = self._page(name)
         try:
-            fresh = time.time() - path.stat().st_mtime < PAGE_S
+            fresh = 0 <= time.time() - path.stat().st_mtime < PAGE_S
             return path.read_bytes() if fresh else None
         except FileNotFoundError:
             return None
@@ -102,14 +101,20 @@ class PackageCache:
         finally:
             part.unlink(missing_ok=True)
 
-    def _write(self, path: Path, sha256: str, chunks: Iterable[bytes], what: str) -> None:
+    def _written(self, path: Path, sha256: str, chunks: Iterable[bytes], what: str) -> BinaryIO:
+        """Open: another process may make room as soon as it has its name."""
         part = self._part(path)
+        file = part.open("x+b")
         try:
-            with part.open("xb") as file:
-                self._fill(file, sha256, chunks, what)
+            self._fill(file, sha256, chunks, what)
             part.replace(path)
+            file.seek(0)
+        except BaseException:
+            file.close()
+            raise
         finally:
             part.unlink(missing_ok=True)
+        return file
 
     def _fill(self, file: BinaryIO, sha256: str, chunks: Iterable[bytes], what: str) -> None:
         digest, size = hashlib.sha256(), 0
@@ -132,7 +137,7 @@ class PackageCache:
         now = time.time()
         for path in folder.iterdir():
             with suppress(FileNotFoundError):
-                if now - path.stat().st_mtime > PAGE_S:
+                if not 0 <= now - path.stat().st_mtime <= PAGE_S:
                     path.unlink()
 
     def _make_room(self, newest: Path) -> None:

@@ -49,7 +49,7 @@ def read(page: bytes, media_type: str, address: str) -> list[PackageFile]:
     try:
         found = _of_json(page, address) if kind.endswith("json") else _of_html(page, address)
         return [file for file in found if _usable(file)]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadPage(f"{address} is not a page of a package index: {error}") from error
 
 

@@ -6,7 +6,7 @@ from io import BytesIO
 from typing import BinaryIO
 from urllib.parse import quote, unquote
 
-from longstride.sandbox.egress.served import Answer, Ended, Unserved
+from longstride.sandbox.egress.served import Answer, Caller, Unserved
 from longstride.tools.packages.cache import PackageCache
 from longstride.tools.packages.listing import ACCEPTED, JSON_TYPE, BadPage, PackageFile, packed, read, unpacked, written
 from longstride.tools.packages.upstream import Fetched, Upstream
@@ -32,27 +32,27 @@ class Mirror:
         self._cache = cache
         self._name = hashlib.sha256(upstream.index.encode()).hexdigest()[:16]
 
-    def answer(self, path: str, ended: Ended, *, whole: bool = True) -> Answer:
+    def answer(self, path: str, caller: Caller, *, whole: bool = True) -> Answer:
         """A project's page, or one of the files that it names."""
         try:
             if page := PAGE.fullmatch(path):
-                return self._page(page["project"], ended)
+                return self._page(page["project"], caller)
             if file := FILE.fullmatch(path):
-                return self._file(file["project"], file["sha256"], unquote(file["name"]), ended, whole=whole)
+                return self._file(file["project"], file["sha256"], unquote(file["name"]), caller, whole=whole)
         except OSError as error:
             raise Unserved(500, f"the executor cannot use its cache of packages: {error.strerror}") from error
         raise Unserved(404, f"the package index shows projects and their files, and nothing at {path[:100]!r}")
 
-    def _page(self, project: str, ended: Ended) -> Answer:
-        files, source = self._files(project, ended)
+    def _page(self, project: str, caller: Caller) -> Answer:
+        files, source = self._files(project, caller)
         data = written(project, files)
         return Answer(BytesIO(data), len(data), JSON_TYPE, f"package index: the page of {project}, {source}")
 
-    def _files(self, project: str, ended: Ended) -> tuple[list[PackageFile], str]:
+    def _files(self, project: str, caller: Caller) -> tuple[list[PackageFile], str]:
         """What the index has of a project, and where that was found."""
         if known := self._cache.page(f"{self._name}.{project}"):
             return unpacked(known), "from the cache"
-        with self._upstream.get(f"{self._upstream.index}/{quote(project)}/", ended, ACCEPTED) as fetched:
+        with self._upstream.get(f"{self._upstream.index}/{quote(project)}/", caller, ACCEPTED) as fetched:
             _require_found(fetched, f"project {project!r}")
             try:
                 files = read(_bounded(fetched), fetched.media_type, fetched.url)
@@ -65,8 +65,8 @@ class Mirror:
         self._cache.keep_page(f"{self._name}.{project}", packed(files))
         return files, "from the index"
 
-    def _file(self, project: str, sha256: str, name: str, ended: Ended, *, whole: bool) -> Answer:
-        files, _ = self._files(project, ended)
+    def _file(self, project: str, sha256: str, name: str, caller: Caller, *, whole: bool) -> Answer:
+        files, _ = self._files(project, caller)
         file = next((f for f in files if (f.name, f.sha256) == (name.removesuffix(BESIDE), sha256)), None)
         places = {file.name: (file.url, file.sha256), file.name + BESIDE: _beside(file)} if file else {}
         url, wanted = places.get(name, (None, None))
@@ -74,7 +74,7 @@ class Mirror:
             raise Unserved(404, f"the package index has no file {name!r} of {project} any more")
         if not whole:
             return self._head(wanted, name, file.size if file and name == file.name else None)
-        body, source = self._body(url, wanted, name, ended)
+        body, source = self._body(url, wanted, name, caller)
         return Answer(body, _size(body), BINARY, f"package index: {name}, {source}")
 
     def _head(self, sha256: str, name: str, listed: int | None) -> Answer:
@@ -85,10 +85,10 @@ class Mirror:
             raise Unserved(405, f"the size of {name!r} is not known before it is fetched: ask for it with GET")
         return Answer(BytesIO(), size, BINARY, f"package index: {name}, its size alone")
 
-    def _body(self, url: str, sha256: str, name: str, ended: Ended) -> tuple[BinaryIO, str]:
+    def _body(self, url: str, sha256: str, name: str, caller: Caller) -> tuple[BinaryIO, str]:
         if kept := self._cache.file(sha256):
             return kept, "from the cache"
-        with self._upstream.get(url, ended) as fetched:
+        with self._upstream.get(url, caller) as fetched:
             _require_found(fetched, f"file {name!r}")
             return self._cache.keep(sha256, fetched.chunks, name), "from the index"
 

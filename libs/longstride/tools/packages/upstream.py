@@ -11,7 +11,7 @@ import httpcore
 
 from longstride.sandbox.egress.addresses import Addresses
 from longstride.sandbox.egress.proxy import Resolve, resolve_by_system
-from longstride.sandbox.egress.served import Ended, Unserved
+from longstride.sandbox.egress.served import Caller, Unserved
 
 TIMEOUT = {"connect": 10.0, "read": 30.0, "write": 10.0, "pool": 10.0}
 """Seconds."""
@@ -30,6 +30,10 @@ class Fetched:
     chunks: Iterable[bytes]
 
 
+class NoAddress(ValueError):
+    """Where the index sends to cannot be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What must agree for two addresses to be of one server."""
@@ -40,9 +44,20 @@ class Origin:
 
     @classmethod
     def of(cls, url: str) -> "Origin":
-        """Of an address."""
-        parts = urlsplit(url)
-        return cls(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+        """Of an address.
+
+        Raises:
+            NoAddress: it is none that can be asked.
+        """
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+            host.encode("idna")
+        except ValueError as error:
+            raise NoAddress(f"{url[:100]!r} ({error})") from error
+        if not url.isascii() or not url.isprintable() or " " in url or not host:
+            raise NoAddress(repr(url[:100]))
+        return cls(parts.scheme, host, port)
 
 
 class _Judged(httpcore.SyncBackend):
@@ -104,12 +119,12 @@ class Upstream:
         self._others.close()
 
     @contextmanager
-    def get(self, url: str, ended: Ended, accept: str = "*/*") -> Iterator[Fetched]:
+    def get(self, url: str, caller: Caller, accept: str = "*/*") -> Iterator[Fetched]:
         """Ask for an address that the index gave.
 
         Args:
             url: of the index, or one that its page names.
-            ended: whether anybody still waits.
+            caller: told of each byte that comes.
             accept: media types.
 
         Raises:
@@ -118,7 +133,9 @@ class Upstream:
         try:
             with self._answer(url, accept) as (address, answer):
                 kind = _header(answer, b"content-type")
-                yield Fetched(answer.status, kind, address, _until(ended, answer.iter_stream()))
+                yield Fetched(answer.status, kind, address, _counted(caller, answer.iter_stream()))
+        except NoAddress as error:
+            raise Unserved(502, f"the package index names an address that is none: {error}") from error
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
             why = str(error) or type(error).__name__
             raise Unserved(502, f"the package index does not answer at {_place(url)}: {why}") from error
@@ -138,21 +155,27 @@ class Upstream:
                 if answer.status not in MOVED:
                     yield url, answer
                     return
-                url = urljoin(url, _header(answer, b"location"))
-            if urlsplit(url).scheme not in ("http", "https"):
+                url = _joined(url, _header(answer, b"location"))
+            if Origin.of(url).scheme not in ("http", "https"):
                 raise Unserved(502, f"the package index sends to {_place(url)}, which is neither http nor https")
         raise Unserved(502, f"the package index sends through more than {HOPS} redirects")
 
 
-def _until(ended: Ended, chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _counted(caller: Caller, chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
-        if ended.is_set():
-            raise Unserved(499, "the call has ended")
+        caller.took(len(chunk))
         yield chunk
 
 
 def _header(answer: httpcore.Response, name: bytes) -> str:
     return next((value.decode("latin-1") for key, value in answer.headers if key.lower() == name), "")
+
+
+def _joined(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise NoAddress(f"{location[:100]!r} ({error})") from error
 
 
 def _place(url: str) -> str:
