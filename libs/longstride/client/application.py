@@ -53,6 +53,7 @@ COMMANDS = (
     Entry("up", "stack", "up", RUN, "Start the embedded stack."),
     Entry("down", "stack", "down", RUN, "Stop the embedded stack."),
     Entry("doctor", "doctor", "doctor", RUN, "Say what is missing on this machine and how to get it."),
+    Entry("tools", "tools", "tools", RUN, "The tools that agents may call, and their arguments."),
     Entry("rules", "rules", "app", RUN, "Rules on tools: which calls are allowed, asked about, limited."),
     Entry("mcp", "mcp", "app", RUN, "MCP servers as tools: add, pin, check, remove."),
     Entry("audit", "audit", "app", RUN, "Who did what: verify, export, retain, hold."),

@@ -28,6 +28,7 @@ class ArtifactGet(Tool[ArtifactGetArguments]):
     name = "artifact_get"
     description = "Lay a kept file, or all of an output that was shown in part, into the workspace."
     arguments = ArtifactGetArguments
+    example = {"key": "session_1/file/0f3a…", "size": 2048, "path": "model.bin"}
     offered = False
     time_limit_s = 60.0
 

@@ -27,6 +27,7 @@ class ArtifactPut(Tool[ArtifactPutArguments]):
         "Gives the key under which artifact_get finds it, in this and in later tasks of the session."
     )
     arguments = ArtifactPutArguments
+    example = {"path": "model.bin"}
     idempotency = "keyed"
     offered = False
     changes_workspace = False

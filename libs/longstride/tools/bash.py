@@ -43,6 +43,7 @@ class Bash(Tool[BashArguments]):
         "the call), files outside the workspace, a trap on EXIT (it runs at the call's end), and what holds a secret."
     )
     arguments = BashArguments
+    example = {"command": "cd src && export DEBUG=1"}
     offered = False
 
     def run(self, arguments: BashArguments, bench: Bench) -> ToolResult:

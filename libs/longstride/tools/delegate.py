@@ -34,3 +34,9 @@ class Delegate(PlannerTool[DelegateArguments]):
         "no part waits for another. You go on with their answers."
     )
     arguments = DelegateArguments
+    example = {
+        "tasks": [
+            {"name": "east", "instruction": "Add up amount in east.csv."},
+            {"name": "sum", "instruction": "Add the totals up.", "after": ["east"]},
+        ]
+    }

@@ -54,6 +54,7 @@ class EditFile(Tool[EditFileArguments]):
         "What does not fit is refused, with the lines that are most alike; nothing is changed then."
     )
     arguments = EditFileArguments
+    example = {"path": "src/app.py", "old": "retries = 1", "new": "retries = 3"}
     offered = False
     time_limit_s = 30.0
 

@@ -66,8 +66,10 @@ class FetchUrl(Tool[FetchUrlArguments]):
         "(HTML as plain text with its links). Give path to save the body in the workspace. Redirects are followed."
     )
     arguments = FetchUrlArguments
+    example = {"url": "https://example.com/data.csv", "path": "data.csv"}
     offered = False
     sends = False
+    network = "the hosts that the task names (--allow-host); without one it fetches nothing"
 
     def run(self, arguments: FetchUrlArguments, bench: Bench) -> ToolResult:
         """Fetch it; a status from 400 on is a failed call."""

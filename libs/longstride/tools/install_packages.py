@@ -60,8 +60,10 @@ class InstallPackages(Tool[InstallPackagesArguments]):
         "source distributions are built in the sandbox."
     )
     arguments = InstallPackagesArguments
+    example = {"packages": ["requests>=2.31"]}
     offered = False
     sends = False
+    network = "the package index that the operator allows, and nothing else (LONGSTRIDE_TOOL_EXECUTOR_PACKAGE_INDEX)"
 
     def run(self, arguments: InstallPackagesArguments, bench: Bench) -> ToolResult:
         """Install them, and keep what was installed before as it is."""

@@ -16,6 +16,7 @@ class Noop(Tool[NoopArguments]):
     name = "noop"
     description = "Do nothing."
     arguments = NoopArguments
+    example = {"turn": 1}
     offered = False
     changes_workspace = False
 

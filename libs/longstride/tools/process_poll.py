@@ -38,6 +38,7 @@ class ProcessPoll(ProcessTool[ProcessPollArguments]):
     name = "process_poll"
     description = "Read what a process wrote since you last looked, and whether it runs or how it ended; wait for that if you like."
     arguments = ProcessPollArguments
+    example = {"name": "web", "wait_s": 10, "pattern": "Serving"}
 
     def ask(self, process: LiveProcess, arguments: ProcessPollArguments, bench: Bench, step: int) -> ToolResult:
         """Wait, then read."""

@@ -30,6 +30,7 @@ class ProcessSend(ProcessTool[ProcessSendArguments]):
     name = "process_send"
     description = "Write to the standard input of a process, and read what it answers."
     arguments = ProcessSendArguments
+    example = {"name": "repl", "text": "print(6 * 7)"}
 
     def ask(self, process: LiveProcess, arguments: ProcessSendArguments, bench: Bench, step: int) -> ToolResult:
         """A process that ended is told nothing, and says so."""

@@ -49,6 +49,7 @@ class ProcessStart(Tool[ProcessStartArguments]):
         "ports at 127.0.0.1, and see the files it writes. It ends with the task, and can be lost when the executor is restarted."
     )
     arguments = ProcessStartArguments
+    example = {"name": "web", "command": "exec python3 -m http.server 8000"}
     offered = False
     kept = True
 

@@ -25,6 +25,7 @@ class ProcessStop(ProcessTool[ProcessStopArguments]):
         "End a process: its input ends, it gets SIGTERM, and it is killed when it does not end; read its last output."
     )
     arguments = ProcessStopArguments
+    example = {"name": "web"}
 
     def ask(self, process: LiveProcess, arguments: ProcessStopArguments, bench: Bench, step: int) -> ToolResult:
         """One that has ended stays as it is."""

@@ -24,6 +24,7 @@ class Python(Tool[PythonArguments]):
         "Each call is a new process: only files in the workspace are kept, not variables."
     )
     arguments = PythonArguments
+    example = {"code": "print(sum(range(10)))"}
 
     def run(self, arguments: PythonArguments, bench: Bench) -> ToolResult:
         """Run it; a traceback is a part of the output."""

@@ -33,6 +33,7 @@ class ReadFile(Tool[ReadFileArguments]):
     name = "read_file"
     description = "Read a text file of the workspace, or a part of it by line numbers."
     arguments = ReadFileArguments
+    example = {"path": "src/app.py", "start_line": 40, "lines": 20}
     changes_workspace = False
     time_limit_s = 30.0
 

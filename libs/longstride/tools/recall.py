@@ -20,3 +20,4 @@ class Recall(PlannerTool[RecallArguments]):
     name = "recall"
     description = "Read the result of one of your earlier steps again."
     arguments = RecallArguments
+    example = {"step": 3}

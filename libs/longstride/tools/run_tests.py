@@ -58,6 +58,7 @@ class RunTests(Tool[RunTestsArguments]):
         "which do not and why, and the end of the output."
     )
     arguments = RunTestsArguments
+    example = {"framework": "pytest", "arguments": ["tests/test_app.py"]}
     offered = False
 
     def run(self, arguments: RunTestsArguments, bench: Bench) -> ToolResult:

@@ -122,6 +122,14 @@ def _is_there(reference: str, root: Any) -> bool:
     return start == "#" and isinstance(root, dict | bool)
 
 
+def referred(reference: str, root: Any) -> Any:
+    """What a JSON pointer into this very schema finds; ``{}``, which says nothing, where there is nothing."""
+    for step in unquote(reference).removeprefix("#").strip("/").split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        root = root.get(name, {}) if isinstance(root, dict) and name else root
+    return root
+
+
 def _of_type(schema: dict[str, Any], keyword: str, kind: type) -> Any:
     found = schema.get(keyword)
     return found if isinstance(found, kind) else kind()

@@ -38,6 +38,7 @@ class SearchFiles(Tool[SearchFilesArguments]):
     name = "search_files"
     description = "Find the files whose path contains a text, and the lines that contain it."
     arguments = SearchFilesArguments
+    example = {"pattern": "TODO", "path": "src"}
     changes_workspace = False
     time_limit_s = 60.0
 

@@ -29,6 +29,7 @@ class Shell(Tool[ShellArguments]):
         "only files in the workspace are kept, not variables, the directory, or background processes."
     )
     arguments = ShellArguments
+    example = {"command": "grep -c ERROR app.log"}
 
     def run(self, arguments: ShellArguments, bench: Bench) -> ToolResult:
         """Run it."""

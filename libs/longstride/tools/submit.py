@@ -24,6 +24,7 @@ class Submit(Tool[SubmitArguments]):
     name = "submit"
     description = "Hand in the answer, and files if the task asks for some. The task's checks then run."
     arguments = SubmitArguments
+    example = {"answer": "42", "artifacts": ["report.csv"]}
     changes_workspace = False
 
     def run(self, arguments: SubmitArguments, bench: Bench) -> ToolResult:

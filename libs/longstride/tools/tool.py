@@ -236,6 +236,10 @@ class Tool(ABC, Generic[A]):
     """Whether what it does over the network may change something there; ``False``: an interrupted call may be made again."""
     secrets: tuple[str, ...] = ()
     """Names of secrets of the task's tenant that it needs itself, whether the task names them or not."""
+    network: str = "none, but the hosts that the task names (--allow-host)"
+    """What it reaches, for people."""
+    example: Mapping[str, JsonValue] | None = None
+    """Arguments of a call, for people; ``None``: what its schema asks for will do."""
 
     @cached_property
     def spec(self) -> ToolSpec:

@@ -26,6 +26,7 @@ class WriteFile(Tool[WriteFileArguments]):
     name = "write_file"
     description = "Write a text file of the workspace: replace it, make it, or append to it."
     arguments = WriteFileArguments
+    example = {"path": "notes.txt", "content": "done\n"}
     time_limit_s = 30.0
 
     def run(self, arguments: WriteFileArguments, bench: Bench) -> ToolResult:

@@ -164,7 +164,8 @@ def _described(
         ),
     ] = None,
     tool: Annotated[
-        list[str] | None, _opt("--tool", panel=WORK, metavar="NAME", help="Allow this tool alone. Repeat for more.")
+        list[str] | None,
+        _opt("--tool", panel=WORK, metavar="NAME", help="Allow this tool alone (`longstride tools`). Repeat for more."),
     ] = None,
     agent: Annotated[
         str,

@@ -42,6 +42,9 @@ class McpTool(Tool[McpArguments]):
         self.idempotency = server.idempotency
         self.time_limit_s = server.timeout_s
         self.secrets = server.secrets
+        self.network = (
+            ", ".join(map(str, server.egress.rules)) if server.egress else "none, whatever the task may reach"
+        )
 
     @cached_property
     def spec(self) -> ToolSpec:
