@@ -59,7 +59,7 @@ def _happened_once(deployment: Deployment, head: TaskHead) -> None:
     assert types.count("ended") == 1
     assert types.count("action_proposed") == types.count("action_observed") == 3
     assert audited(deployment, head.id) == ["task_accepted", *["action"] * 3, "task_ended"]
-    eventually(lambda: left(deployment, head.id) == NOTHING, 30)
+    eventually(lambda: left(deployment, head.id) == NOTHING)
 
 
 def audited(deployment: Deployment, task_id: str) -> list[str]:

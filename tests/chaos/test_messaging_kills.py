@@ -57,7 +57,7 @@ def prove(backbone: Backbone, task: str) -> None:
             connection.rollback()
             return int(connection.exec_driver_sql("SELECT count(*) FROM outbox").scalar_one())
 
-        eventually(lambda: outbox() == 0, timeout_s=30)
+        eventually(lambda: outbox() == 0)
 
 
 @pytest.mark.parametrize(("role", "point"), [(role, point) for role, points in POINTS.items() for point in points])
@@ -96,6 +96,6 @@ def test_the_embedded_stack_killed_at_any_point(
     with backbone.database.begin() as uow:
         Outbox().post(uow, envelope)
     task = str(envelope.task_id)
-    eventually(lambda: process.revive() and ended(backbone.database, task), timeout_s=60)
+    eventually(lambda: process.revive() and ended(backbone.database, task))
     assert process.starts == 2
     prove(backbone, task)

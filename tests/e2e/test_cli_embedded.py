@@ -333,8 +333,8 @@ def test_a_full_artifact_disk_is_told_and_the_task_goes_on_once_there_is_room(ne
     policy = newcomer.script("noisy", lines)
     artifacts = newcomer.stack.up(lambda _sentence: None).artifacts
     with small_disk(artifacts), newcomer.start("run", "Make noise.", "--policy", policy, "--expect", "made") as process:
-        told = eventually(lambda: json.loads(newcomer.longstride("tasks", "--json")[1] or "[]"), 60)
-        waits = eventually(lambda: json.loads(newcomer.longstride("show", told[0]["id"], "--json")[1])["waits"], 60)
+        told = eventually(lambda: json.loads(newcomer.longstride("tasks", "--json")[1] or "[]"))
+        waits = eventually(lambda: json.loads(newcomer.longstride("show", told[0]["id"], "--json")[1])["waits"])
         assert f"the artifact folder {artifacts} is full" in waits["reason"]
         assert "waits" in newcomer.longstride("show", told[0]["id"])[1]
         subprocess.run(["mount", "-o", "remount,size=8m", artifacts], check=True)

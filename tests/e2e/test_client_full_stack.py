@@ -32,7 +32,7 @@ def deployment(
     script = folder / "larger.json"
     script.write_text(json.dumps({"version": 1, "lines": LARGER}))
     policy = {"LONGSTRIDE_MODEL_WORKER_POLICY": f"scripted:{script}"}
-    with deployed(servers, module_database_url, amqp_url, bucket, folder, **policy) as running:
+    with deployed(servers, module_database_url, amqp_url, bucket, folder, forked=True, **policy) as running:
         ready = SubmitTask(instruction="Say x.", policy=running.script(LARGER[1:]))
         running.ended(running.submit(ready))
         yield running

@@ -74,7 +74,7 @@ def recorded(compose: ComposeStack, task_id: str) -> None:
             with database.begin() as uow:
                 return uow.trajectories.get(task_id)
 
-        found = eventually(trajectory, 30)
+        found = eventually(trajectory)
         with database.begin() as uow:
             reward, artifacts = uow.rewards.latest(task_id), uow.artifacts.for_task(task_id)
     assert (found.outcome, reward.value if reward else None) == ("succeeded", 1.0)
@@ -101,7 +101,7 @@ def traced(compose: ComposeStack, task_id: str, trace_id: str) -> None:
             with database.begin() as uow:
                 return {str(edge) for edge in observed_edges(uow.spans.for_task(task_id))}
 
-        eventually(lambda: wanted <= edges(), 30)
+        eventually(lambda: wanted <= edges())
         with database.begin() as uow:
             assert {span.trace_id for span in uow.spans.for_task(task_id)} == {trace_id}
 
@@ -153,7 +153,7 @@ def test_a_killed_service_loses_nothing(compose: ComposeStack, servers: Servers,
     with Stranger(servers) as stranger:
         stranger.publish(task("three-slow-steps", checks=checks))
         task_id = stranger.next()["task_id"]
-    eventually(lambda: len(compose.steps(task_id)) >= 2, 60)
+    eventually(lambda: len(compose.steps(task_id)) >= 2)
     compose.kill(service)
     compose.up(service)
     head = eventually(lambda: (found := compose.head(task_id)) and found.outcome and found, 150)

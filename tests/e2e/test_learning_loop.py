@@ -64,7 +64,7 @@ def test_an_update_from_rollouts_is_served_without_a_restart(
         for seed in range(ROLLOUTS)
     ]
     school.ended(*task_ids, timeout_s=300)
-    eventually(lambda: _recorded(school, task_ids), 30)
+    eventually(lambda: _recorded(school, task_ids))
     base = _latest(school)
     batch = _updated(school, base)
     with school.database.begin() as uow:
@@ -76,13 +76,13 @@ def test_an_update_from_rollouts_is_served_without_a_restart(
         assert version.parent_version == base
     assert set(behind) <= set(task_ids)
     assert len(behind) >= 2
-    eventually(lambda: _serves(school, base + 1), 60)
-    loaded = eventually(lambda: _loads(module_database_url).get(base + 1), 30)
+    eventually(lambda: _serves(school, base + 1))
+    loaded = eventually(lambda: _loads(module_database_url).get(base + 1))
     assert 0 < loaded["attributes"][names.PROBE_GAP] < 1e-3
     with pytest.raises(NothingToTrain):
         _ask(school, bucket)
     _publish_spoiled(school, bucket, base + 2, tmp_path)
-    (letter,) = eventually(lambda: _letters(school), 60)
+    (letter,) = eventually(lambda: _letters(school))
     assert (
         f"builtin@{base + 2} is not served: the engine's log-probabilities differ from the trainer's" in letter.reason
     )

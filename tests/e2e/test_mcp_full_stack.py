@@ -31,7 +31,9 @@ def file(tmp_path: Path) -> Path:
 def test_a_call_waits_for_a_person_runs_once_and_is_in_the_audit(
     servers: Servers, database_url: str, amqp_url: str, bucket: str, tmp_path: Path, file: Path
 ) -> None:
-    with deployed(servers, database_url, amqp_url, bucket, tmp_path, LONGSTRIDE_MCP_FILE=str(file)) as deployment:
+    with deployed(
+        servers, database_url, amqp_url, bucket, tmp_path, forked=True, LONGSTRIDE_MCP_FILE=str(file)
+    ) as deployment:
         submit = SubmitTask(
             instruction="Note it.",
             policy=deployment.script(LINES),
@@ -39,7 +41,7 @@ def test_a_call_waits_for_a_person_runs_once_and_is_in_the_audit(
             approvals="unsafe",
         )
         task_id = deployment.submit(submit)
-        eventually(lambda: [(s.step, s.status) for s in deployment.steps(task_id)] == [(1, "waiting")], 60)
+        eventually(lambda: [(s.step, s.status) for s in deployment.steps(task_id)] == [(1, "waiting")])
         deployment.send(ApproveAction(step=1, approved=True, by="ada"), task_id)
         assert deployment.ended(task_id)[0].answer == "noted"
         first = deployment.steps(task_id)[0]

@@ -3,10 +3,9 @@
 import json
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,16 @@ def own_amqp_url(servers: Servers) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def environment(
+    servers: Servers, database_url: str, amqp_url: str, bucket: str, tmp_path: Path
+) -> Iterator[Mapping[str, str]]:
+    """Of a service that has all it needs."""
+    idle = Deployment(servers, database_url, amqp_url, bucket, tmp_path)
+    yield idle.environment
+    idle.stop()
+
+
 @pytest.mark.parametrize("service", ["planner", "tool-executor"])
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
@@ -41,9 +50,9 @@ def own_amqp_url(servers: Servers) -> Iterator[str]:
     ids=["no PostgreSQL", "no RabbitMQ", "no S3", "nothing set", "nonsense set"],
 )
 def test_what_is_missing_at_start_is_waited_for_and_then_named(
-    deployment: Deployment, service: str, variable: str, value: str, said: str
+    environment: Mapping[str, str], service: str, variable: str, value: str, said: str
 ) -> None:
-    environment = {**deployment.environment, "LONGSTRIDE_PATIENCE_S": "1", variable: value}
+    environment = {**environment, "LONGSTRIDE_PATIENCE_S": "1", variable: value}
     result = subprocess.run(
         [sys.executable, "-m", MODULES[service]], env=environment, capture_output=True, text=True, timeout=60, cwd=ROOT
     )
@@ -56,20 +65,20 @@ def test_what_is_missing_at_start_is_waited_for_and_then_named(
     ("service", "checks"), [("planner", {"start"}), ("tool-executor", {"start", "broker", "children"})]
 )
 def test_a_service_that_still_waits_at_its_start_is_not_well_and_says_for_what(
-    deployment: Deployment, tmp_path: Path, service: str, checks: set[str]
+    environment: Mapping[str, str], tmp_path: Path, service: str, checks: set[str]
 ) -> None:
     with Ports(tmp_path, ("metrics",)) as ports:
         page = f"http://127.0.0.1:{ports.numbers['metrics']}/healthz"
         environment = {
-            **deployment.environment,
+            **environment,
             "LONGSTRIDE_METRICS_PORT": str(ports.numbers["metrics"]),
             "LONGSTRIDE_DATABASE_URL": f"postgresql://x@{NOBODY}/x",
         }
         process = subprocess.Popen([sys.executable, "-m", MODULES[service]], env=environment, cwd=ROOT)
         try:
-            status, _ = eventually(lambda: (said := _asked(page))[0] and said, 60)
+            status, _ = eventually(lambda: (said := _asked(page))[0] and said)
             assert status == 503
-            status, body = eventually(lambda: "for PostgreSQL" in (said := _asked(page))[1] and said, 60)
+            status, body = eventually(lambda: "for PostgreSQL" in (said := _asked(page))[1] and said)
             assert status == 503
             assert json.loads(body)["checks"]["start"].startswith("waiting up to 60 s for PostgreSQL")
             assert set(json.loads(body)["checks"]) == checks
@@ -92,16 +101,14 @@ def _asked(page: str) -> tuple[int, str]:
 def test_a_service_that_is_told_to_end_hands_its_work_over(
     servers: Servers, database_url: str, own_amqp_url: str, bucket: str, tmp_path: Path
 ) -> None:
-    with deployed(servers, database_url, own_amqp_url, bucket, tmp_path) as deployment:
+    with deployed(servers, database_url, own_amqp_url, bucket, tmp_path, forked=True) as deployment:
         lines = [
             {"tool": "shell", "arguments": {"command": "sleep 3; echo slept"}},
             {"tool": "submit", "arguments": {"answer": "x"}},
         ]
         task_id = deployment.submit(SubmitTask(instruction="Sleep.", policy=deployment.script(lines)))
-        eventually(lambda: _acting(deployment, task_id), 60)
-        started = time.monotonic()
+        eventually(lambda: _acting(deployment, task_id))
         assert deployment.terminate("tool-executor") == 0
-        assert time.monotonic() - started < 25
         deployment.start("tool-executor")
         assert deployment.ended(task_id)[0].outcome == "succeeded"
         assert deployment.steps(task_id)[0].observation == "slept\n"
@@ -125,7 +132,7 @@ def test_sigterm_ends_an_idle_service_cleanly(
     try:
         other.start(service)
         pid = other.processes[service].pid
-        eventually(lambda: _working(other, service), 60)
+        eventually(lambda: _working(other, service))
         assert other.terminate(service) == 0, other.logs()
         assert not Path(f"/proc/{pid}").exists()
     finally:

@@ -76,15 +76,15 @@ def test_a_refused_version_is_a_dead_letter_with_the_reason_and_the_one_before_g
 ) -> None:
     probe = versions.probe_of_shipped()
     tell(backbone, versions.publish_version(2, shelf, probe=probe))
-    eventually(lambda: policies.current == 2, 20)
+    eventually(lambda: policies.current == 2)
     tell(backbone, versions.publish_version(3, shelf, probe=probe, spoil=versions.louder))
-    (letter,) = eventually(lambda: letters(backbone), 20)
+    (letter,) = eventually(lambda: letters(backbone))
     assert letter.queue == engine
     assert letter.type == "policy_published"
     assert letter.reason.startswith("builtin@3 is not served: the engine's log-probabilities differ from the trainer's")
     assert policies.resolve("builtin").version == 2
     tell(backbone, versions.publish_version(4, shelf, probe=probe))
-    eventually(lambda: policies.current == 4, 20)
+    eventually(lambda: policies.current == 4)
     assert len(letters(backbone)) == 1
 
 
@@ -94,7 +94,7 @@ def test_a_version_whose_objects_are_gone_is_a_dead_letter(
     event = versions.publish_version(2, shelf)
     shelf.delete(event.manifest.key)
     tell(backbone, event)
-    (letter,) = eventually(lambda: letters(backbone), 20)
+    (letter,) = eventually(lambda: letters(backbone))
     assert letter.queue == engine
     assert event.manifest.key in letter.reason
     assert policies.current == 1

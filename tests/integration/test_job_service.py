@@ -82,7 +82,7 @@ def service(
                 OTEL_METRICS_EXPORTER="none",
             )
             service = JobService(deployment, ports.numbers["metrics"], network)
-            eventually(lambda: service.health() == (200, {"broker": None, "children": None}), 60)
+            eventually(lambda: service.health() == (200, {"broker": None, "children": None}))
             yield service
         finally:
             if "trainer" in deployment.processes:
@@ -103,15 +103,15 @@ def handled(receiver: OtlpReceiver) -> dict[str, int]:
 
 def test_what_a_child_counts_arrives_under_an_instance_of_its_own(service: JobService, receiver: OtlpReceiver) -> None:
     service.asks_for_nothing()
-    eventually(lambda: list(handled(receiver).values()) == [1], 30)
+    eventually(lambda: list(handled(receiver).values()) == [1])
     (first,) = handled(receiver)
     service.asks_for_nothing()
-    eventually(lambda: handled(receiver) == {first: 2}, 30)
+    eventually(lambda: handled(receiver) == {first: 2})
     (child,) = service.children
     os.kill(child, signal.SIGKILL)
-    eventually(lambda: service.children and service.children != [child], 30)
+    eventually(lambda: service.children and service.children != [child])
     service.asks_for_nothing()
-    counts: Any = eventually(lambda: len(found := handled(receiver)) == 2 and found, 30)
+    counts: Any = eventually(lambda: len(found := handled(receiver)) == 2 and found)
     assert counts.pop(first) == 2
     assert list(counts.values()) == [1]
     assert "longstride_queue_wait_seconds_count" not in service.get("metrics")[1], "the parent handles no jobs"
@@ -121,5 +121,5 @@ def test_what_a_child_counts_arrives_under_an_instance_of_its_own(service: JobSe
 def test_the_parent_says_whether_jobs_can_arrive_and_be_carried_out(service: JobService) -> None:
     assert service.health() == (200, {"broker": None, "children": None})
     service.lose_broker()
-    _, checks = eventually(lambda: (said := service.health())[0] == 503 and said, 30)
+    _, checks = eventually(lambda: (said := service.health())[0] == 503 and said)
     assert checks == {"broker": "not connected to the broker: jobs wait in their queue", "children": None}

@@ -186,7 +186,7 @@ def test_nothing_is_left_of_a_server_whose_executor_was_killed() -> None:
         scratch = folder / "scratch"
         child = subprocess.Popen([sys.executable, "-c", CHILD, str(scratch), str(folder / "shown")], cwd=Path.cwd())
         with child:
-            eventually(lambda: scratch.exists() and any(map(servers_of, owners(scratch))), 60)
+            eventually(lambda: scratch.exists() and any(map(servers_of, owners(scratch))))
             names = owners(scratch)
             os.kill(child.pid, signal.SIGKILL)
         eventually(lambda: not any(map(_marked, names)))

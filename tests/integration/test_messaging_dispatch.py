@@ -213,7 +213,7 @@ def test_a_poison_message_is_kept_after_five_failures(backbone: Backbone, runnin
     handler = Handled(fail)
     serve(backbone, running, handler)
     send(backbone, (envelope := feedback()).encode())
-    (letter,) = eventually(lambda: letters(backbone), timeout_s=30)
+    (letter,) = eventually(lambda: letters(backbone))
     assert handler.times == 5
     assert letter.message_id == envelope.message_id
     assert "failed 5 times" in letter.reason
@@ -241,7 +241,7 @@ def test_an_outage_is_waited_out_and_never_counted(backbone: Backbone, running: 
     handler = Handled(away)
     serve(backbone, running, handler, max_failures=1)
     send(backbone, feedback().encode())
-    eventually(lambda: handler.seen, timeout_s=30)
+    eventually(lambda: handler.seen)
     assert letters(backbone) == []
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -25,6 +26,7 @@ from longstride.messaging.backbone import Backbone
 from longstride.messaging.celery_app import JobSettings
 from longstride.messaging.dead_letters import DeadLetterDrain, replay
 from longstride.messaging.job_worker import EmbeddedJobs, JobWorker
+from longstride.messaging.lease import TTL_S
 from longstride.messaging.outgoing import Outgoing, to_job_queue
 from longstride.messaging.reaper import Reaper
 from longstride.messaging.timers import Timers
@@ -32,6 +34,7 @@ from longstride.storage.dead_letters import DeadLetter
 from tests.support import job_process, leaks
 from tests.support.broker_semantics import depth
 from tests.support.eventually import eventually
+from tests.support.forks import Forked
 from tests.support.inbox_of import InboxOf
 from tests.support.messaging_fixtures import *  # noqa: F403
 from tests.support.messaging_fixtures import prepare, start_backbone, start_consumer, start_part
@@ -43,26 +46,31 @@ ANSWERS = "longstride.planner"
 
 @contextmanager
 def job_process_of(
-    database_url: str, amqp_url: str, slots: int = 1, time_limit_s: float = 600, drain_s: float = 10
-) -> Iterator[Any]:
+    database_url: str,
+    amqp_url: str,
+    slots: int = 1,
+    time_limit_s: float = 600,
+    drain_s: float = 10,
+    **variables: str,
+) -> Iterator[Forked]:
     """A job worker as a process, ready to take jobs."""
     numbers = [str(slots), str(time_limit_s), str(drain_s)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.job_process", database_url, amqp_url, *numbers],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
+    with TemporaryDirectory() as folder:
+        output = Path(folder, "output")
+        environment = {**os.environ, **variables}
+        process = Forked(
+            "tests.support.job_process", database_url, amqp_url, *numbers, output=output, environment=environment
+        )
         try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "starting\n"
+            eventually(lambda: "starting\n" in output.read_text())
             yield process
         finally:
             process.terminate()
             try:
-                process.wait(15)
+                process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.wait(30)
 
 
 @pytest.fixture
@@ -131,7 +139,7 @@ def test_jobs_are_carried_out_and_answered(backbone: Backbone, jobs: Any, runnin
     start_consumer(running, backbone, ANSWERS, answers)
     jobs(slots=2)
     commands = [dispatch(backbone) for _ in range(20)]
-    eventually(lambda: answered(answers) == {str(c.task_id): 1 for c in commands}, timeout_s=30)
+    eventually(lambda: answered(answers) == {str(c.task_id): 1 for c in commands})
 
 
 def test_a_duplicate_job_is_not_carried_out_again(
@@ -141,7 +149,7 @@ def test_a_duplicate_job_is_not_carried_out_again(
     start_consumer(running, backbone, ANSWERS, answers)
     jobs()
     envelope = dispatch(backbone, note=str(note))
-    eventually(lambda: answers.bodies, timeout_s=30)
+    eventually(lambda: answers.bodies)
     again = to_job_queue(envelope.encode(), JOBS, envelope.message_id, "execute_action")
     assert backbone.bus.publish_all([again]) == [None]
     eventually(lambda: len(answers.bodies) == 2)
@@ -168,10 +176,10 @@ def test_a_job_that_cannot_be_understood_is_a_dead_letter(
     start_consumer(running, backbone, ANSWERS, answers)
     jobs()
     assert backbone.bus.publish_all([message]) == [None]
-    (letter,) = eventually(lambda: letters(backbone), timeout_s=30)
+    (letter,) = eventually(lambda: letters(backbone))
     assert reason in letter.reason
     dispatch(backbone)
-    eventually(lambda: answers.bodies, timeout_s=30)
+    eventually(lambda: answers.bodies)
 
 
 def test_a_worker_takes_no_more_than_it_can_run(
@@ -180,7 +188,7 @@ def test_a_worker_takes_no_more_than_it_can_run(
     note = tmp_path / "note"
     jobs(slots=1)
     long = dispatch(backbone, note=str(note), sleep=8)
-    eventually(lambda: lines(note), timeout_s=30)
+    eventually(lambda: lines(note))
     dispatch(backbone, note=str(note))
     eventually(lambda: depth(backbone.bus, JOBS) == 1)
     beyond = time.monotonic() + 6  # by now the long job's delivery has been acknowledged, 5 s after its start
@@ -195,7 +203,7 @@ def test_a_cancelled_job_stops(backbone: Backbone, jobs: Any, running: ExitStack
     start_consumer(running, backbone, ANSWERS, answers)
     jobs(slots=1)
     envelope = dispatch(backbone, note=str(note), sleep=60)
-    eventually(lambda: lines(note), timeout_s=30)
+    eventually(lambda: lines(note))
     with backbone.database.begin() as uow:
         uow.attempts.abandon(str(envelope.task_id))
     other = dispatch(backbone)
@@ -218,7 +226,7 @@ def test_a_plain_job_that_fails_is_tried_again_and_then_kept(
     start_part(running, EmbeddedJobs(JobWorker(JobSettings(url, slots=1, pool="threads"), make_runner)))
     with backbone.database.begin() as uow:
         backbone.outbox.post(uow, envelope := update(tmp_path, "fail"))
-    (letter,) = eventually(lambda: letters(backbone), timeout_s=30)
+    (letter,) = eventually(lambda: letters(backbone))
     assert "FAILED_POISON" in letter.reason
     assert letter.message_id == envelope.message_id
     assert len(lines(tmp_path / "batch")) == 4
@@ -260,8 +268,8 @@ def test_a_child_killed_in_a_job_is_replaced_and_the_job_done_by_the_next_attemp
     running.enter_context(job_process_of(database_url, amqp_url))
     envelope = dispatch(prefork, signal=signal.SIGKILL)
     begun = time.monotonic()
-    eventually(lambda: answered(answers) == {str(envelope.task_id): 2}, timeout_s=30)
-    assert time.monotonic() - begun < 15
+    eventually(lambda: answered(answers) == {str(envelope.task_id): 2})
+    assert time.monotonic() - begun < TTL_S, "the lease did not have to run out"
 
 
 def test_a_child_beyond_its_time_limit_is_killed(
@@ -271,7 +279,7 @@ def test_a_child_beyond_its_time_limit_is_killed(
     start_consumer(running, prefork, ANSWERS, answers)
     running.enter_context(job_process_of(database_url, amqp_url, time_limit_s=2))
     envelope = dispatch(prefork, signal=signal.SIGSTOP, note=str(note))  # hangs, so that only a kill helps
-    eventually(lambda: answered(answers) == {str(envelope.task_id): 2}, timeout_s=40)
+    eventually(lambda: answered(answers) == {str(envelope.task_id): 2})
     first, second = (line.split()[0] for line in lines(note))
     assert first != second
 
@@ -283,9 +291,9 @@ def test_sigterm_lets_the_job_finish(
     start_consumer(running, prefork, ANSWERS, answers)
     process = running.enter_context(job_process_of(database_url, amqp_url))
     envelope = dispatch(prefork, sleep=2, note=str(note))
-    eventually(lambda: lines(note), timeout_s=30)
+    eventually(lambda: lines(note))
     process.terminate()
-    assert process.wait(15) == 0
+    assert process.wait(60) == 0
     eventually(lambda: answered(answers) == {str(envelope.task_id): 1})
 
 
@@ -296,11 +304,11 @@ def test_sigterm_hands_a_long_job_to_another_worker(
     start_consumer(running, prefork, ANSWERS, answers)
     leaving = running.enter_context(job_process_of(database_url, amqp_url, drain_s=1))
     dispatch(prefork, sleep=600, note=str(note))
-    eventually(lambda: lines(note), timeout_s=30)
+    eventually(lambda: lines(note))
     leaving.terminate()
-    assert leaving.wait(15) == 0
-    running.enter_context(job_process_of(database_url, amqp_url))
-    eventually(lambda: len(lines(note)) == 2, timeout_s=30)
+    assert leaving.wait(60) == 0
+    running.enter_context(job_process_of(database_url, amqp_url, drain_s=1))
+    eventually(lambda: len(lines(note)) == 2)
     assert [line.split()[1] for line in lines(note)] == ["1", "1"], "the same attempt, released and claimed again"
 
 
@@ -310,22 +318,22 @@ def test_nothing_outlives_a_killed_worker(
     answers, note = InboxOf(), tmp_path / "note"
     start_consumer(running, prefork, ANSWERS, answers)
     first = running.enter_context(job_process_of(database_url, amqp_url))
-    envelope = dispatch(prefork, sleep=6, note=str(note))
-    child = int(eventually(lambda: lines(note), timeout_s=30)[0].split()[0])
+    envelope = dispatch(prefork, sleep_first=600, note=str(note))
+    child = int(eventually(lambda: lines(note))[0].split()[0])
     first.kill()
-    first.wait(10)
-    eventually(lambda: not leaks.command(child), timeout_s=5)
+    first.wait(30)
+    eventually(lambda: not leaks.command(child))
     running.enter_context(job_process_of(database_url, amqp_url))
-    eventually(lambda: answered(answers) == {str(envelope.task_id): 2}, timeout_s=60)
+    eventually(lambda: answered(answers) == {str(envelope.task_id): 2})
 
 
 def test_a_plain_job_whose_process_died_is_sent_again(
     prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack, tmp_path: Path
 ) -> None:
-    running.enter_context(job_process_of(database_url, amqp_url))
+    running.enter_context(job_process_of(database_url, amqp_url, COME_BACK_S="3"))
     with prefork.database.begin() as uow:
         prefork.outbox.post(uow, update(tmp_path, "die"))
-    eventually(lambda: len(lines(tmp_path / "batch")) == 2, timeout_s=60)
+    eventually(lambda: len(lines(tmp_path / "batch")) == 2)
 
     def timers() -> int:
         with prefork.database.engine.connect() as connection:
@@ -341,12 +349,12 @@ def test_a_restarted_broker_does_not_lose_jobs(
     start_consumer(running, prefork, ANSWERS, answers)
     running.enter_context(job_process_of(database_url, amqp_url, slots=2))
     commands = [dispatch(prefork, sleep=0.2) for _ in range(10)]
-    eventually(lambda: len(answers.bodies) >= 2, timeout_s=30)
+    eventually(lambda: len(answers.bodies) >= 2)
     restart = threading.Thread(target=stack.restart, args=("rabbitmq",), kwargs={"kill": True})
     restart.start()
     commands += [dispatch(prefork, sleep=0.2) for _ in range(10)]
     restart.join()
-    eventually(lambda: answered(answers).keys() == {str(c.task_id) for c in commands}, timeout_s=60)
+    eventually(lambda: answered(answers).keys() == {str(c.task_id) for c in commands})
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

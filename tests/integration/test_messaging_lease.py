@@ -215,7 +215,7 @@ def test_a_failing_handler_is_tried_again_and_then_given_up(backbone: Backbone, 
     start_consumer(running, backbone, GENERATE, worker(backbone, work))
     start_part(running, reaper(backbone, max_attempts=3))
     dispatched(backbone)
-    (delivery,) = eventually(lambda: answers.deliveries, timeout_s=30)
+    (delivery,) = eventually(lambda: answers.deliveries)
     message = decode(delivery.body).message()
     assert isinstance(message, Generated)
     assert message.error is not None
@@ -511,7 +511,7 @@ def test_fifty_steps_go_by(backbone: Backbone, running: ExitStack) -> None:
     assert envelope.task_id is not None
     with backbone.database.begin() as uow:
         backbone.outbox.post(uow, envelope)
-    eventually(lambda: ended(backbone.database, str(envelope.task_id)), timeout_s=60)
+    eventually(lambda: ended(backbone.database, str(envelope.task_id)))
     assert [seen.get("step") for seen in history(backbone.database, envelope.task_id)] == [None, *range(1, 51)]
     with backbone.database.engine.connect() as connection:
         (settled,) = connection.exec_driver_sql("SELECT DISTINCT status FROM attempts").all()

@@ -105,7 +105,7 @@ def test_a_message_without_a_queue_waits_for_one(
     declare(backbone.bus, queue)
     inbox = InboxOf()
     consume(queue, inbox)
-    eventually(lambda: inbox.bodies == ["{}"], timeout_s=30)
+    eventually(lambda: inbox.bodies == ["{}"])
     eventually(lambda: rows(backbone) == 0)
 
 
@@ -156,7 +156,7 @@ def test_a_hint_makes_that_quick(
     running.callback(stranger.close)
     with stranger.begin() as uow:
         Outbox().post(uow, feedback())
-    eventually(lambda: inbox.bodies, timeout_s=5)
+    eventually(lambda: inbox.bodies)
 
 
 def test_two_relays_send_a_row_once(database_url: str, broker_url: str, running: ExitStack) -> None:
@@ -168,7 +168,7 @@ def test_two_relays_send_a_row_once(database_url: str, broker_url: str, running:
         with first.database.begin() as uow:
             for _ in range(100):
                 Outbox().post(uow, feedback())
-    eventually(lambda: len(inbox.bodies) >= 500 and rows(first) == 0, timeout_s=30)
+    eventually(lambda: len(inbox.bodies) >= 500 and rows(first) == 0)
     assert len(inbox.bodies) == 500
 
 
@@ -187,7 +187,7 @@ def test_a_commit_while_the_broker_is_away_is_sent_later(
     prepare(f"memory://{name}")
     inbox = InboxOf()
     start_consumer(running, backbone, "longstride.telemetry", inbox)
-    eventually(lambda: inbox.bodies, timeout_s=30)
+    eventually(lambda: inbox.bodies)
     eventually(lambda: rows(backbone) == 0)
 
 
@@ -205,7 +205,7 @@ def test_what_died_with_an_embedded_process_is_sent_by_the_next(database_url: st
     assert rows(second) == 1
     inbox = InboxOf()
     start_consumer(running, second, "longstride.telemetry", inbox)
-    eventually(lambda: inbox.bodies, timeout_s=5)
+    eventually(lambda: inbox.bodies)
     eventually(lambda: rows(second) == 0)
 
 
@@ -223,8 +223,8 @@ def test_a_restarted_broker_gets_what_it_missed(
         with backbone.database.begin() as uow:
             backbone.outbox.post(uow, envelope := feedback(number / 100))
         sent.append(envelope.encode().decode())
-    eventually(lambda: set(inbox.bodies) == set(sent), timeout_s=60)
-    eventually(lambda: rows(backbone) == 0, timeout_s=40)
+    eventually(lambda: set(inbox.bodies) == set(sent))
+    eventually(lambda: rows(backbone) == 0)
 
 
 def test_generate_is_a_message_that_names_its_track() -> None:

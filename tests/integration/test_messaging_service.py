@@ -71,25 +71,25 @@ def test_sigterm_finishes_what_runs_and_ends_well(service: Any, client: Backbone
     service("planner")
     worker = service("worker", WORK_S="1.5")
     task = submit(client)
-    eventually(lambda: leased(client), timeout_s=30)
+    eventually(lambda: leased(client))
     worker.terminate()
     assert worker.wait(60) == 0
     with client.database.engine.connect() as connection:
         query = "SELECT status FROM attempts WHERE step = 1"
         assert connection.exec_driver_sql(query).scalar_one() in ("answered", "settled")
     service("worker")
-    eventually(lambda: ended(client.database, task), timeout_s=30)
+    eventually(lambda: ended(client.database, task))
 
 
 def test_sigterm_hands_long_work_to_another_at_once(service: Any, client: Backbone) -> None:
     service("planner", steps=1)
     leaving = service("worker", WORK_S="600", DRAIN_S="3")
     task = submit(client)
-    eventually(lambda: leased(client), timeout_s=30)
+    eventually(lambda: leased(client))
     leaving.terminate()
     assert leaving.wait(60) == 0, "long before its work is done"
     service("worker")
-    eventually(lambda: ended(client.database, task), timeout_s=30)
+    eventually(lambda: ended(client.database, task))
     with client.database.engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT attempt, generation FROM attempts").all() == [(1, 2)]
     assert len(history(client.database, task)) == 2
@@ -104,7 +104,7 @@ def test_asked_twice_it_ends_at_once(service: Any, client: Backbone) -> None:
     service("planner")
     worker = service("worker", WORK_S="600", DRAIN_S="600")
     submit(client)
-    eventually(lambda: leased(client), timeout_s=30)
+    eventually(lambda: leased(client))
     worker.terminate()
     eventually(lambda: worker.poll() is not None or worker.send_signal(signal.SIGTERM))
     assert worker.returncode == 128 + signal.SIGTERM

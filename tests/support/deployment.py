@@ -140,7 +140,7 @@ class Deployment:
     def submit(self, submit: SubmitTask, **envelope: Any) -> str:
         """Publish a task by way of the outbox, once the schema is there; returns its id."""
         sealed = seal(submit, **{"task_id": new_id("task"), **envelope})
-        eventually(lambda: self._post(sealed), 60)
+        eventually(lambda: self._post(sealed))
         assert sealed.task_id is not None
         return sealed.task_id
 

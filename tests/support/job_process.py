@@ -1,7 +1,7 @@
 """A tool-executor of the tests, as a process: ``python -m tests.support.job_process DATABASE_URL AMQP_URL SLOTS TIME_LIMIT_S DRAIN_S``.
 
-What a job does stands in the arguments of its action: ``sleep`` seconds, ``signal`` to itself, ``hang`` on SIGTERM.
-It writes ``<pid> <attempt>`` into the file ``note`` first.
+What a job does stands in the arguments of its action: ``sleep`` seconds, ``sleep_first`` in its first attempt alone,
+``signal`` to itself. It writes ``<pid> <attempt>`` into the file ``note`` first.
 """
 
 import os
@@ -14,6 +14,7 @@ from longstride.contracts.envelope import Envelope
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.messaging.backbone import Backbone
 from longstride.messaging.celery_app import JobSettings
+from longstride.messaging.come_back import COME_BACK_S
 from longstride.messaging.job_runner import JobRunner
 from longstride.messaging.job_worker import JobWorker
 from longstride.messaging.lease import HeldLease
@@ -28,7 +29,8 @@ def execute(envelope: Envelope, message: Any, held: HeldLease) -> Answer | None:
             note.write(f"{os.getpid()} {envelope.attempt}\n")
     if "signal" in what and envelope.attempt == 1:
         os.kill(os.getpid(), int(what["signal"]))
-    if held.lost.wait(float(what.get("sleep", 0))):
+    sleep_s = what.get("sleep_first", 0) if envelope.attempt == 1 else 0
+    if held.lost.wait(float(what.get("sleep", sleep_s))):
         return None
     return Answer(ActionExecuted(step=message.step))
 
@@ -68,7 +70,9 @@ def forfeit(database_url: str) -> Any:
 if __name__ == "__main__":
     database_url, amqp_url, slots, time_limit_s = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     settings = JobSettings(amqp_url, slots=slots, time_limit_s=time_limit_s, drain_s=float(sys.argv[5]))
-    make_runner = broken if "BROKEN_RUNNER" in os.environ else lambda: runner(database_url, amqp_url)
+    come_back_s = float(os.environ.get("COME_BACK_S", COME_BACK_S))
+    ours = lambda: runner(database_url, amqp_url, come_back_s=come_back_s)  # noqa: E731
+    make_runner = broken if "BROKEN_RUNNER" in os.environ else ours
     worker = JobWorker(settings, make_runner, forfeit(database_url))
     print("starting", flush=True)
     started = time.monotonic()

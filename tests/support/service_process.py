@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longstride.contracts.envelope import Envelope
+from longstride.messaging import outbox, relay
 from longstride.messaging.backbone import Backbone
 from longstride.messaging.consumer import Consumer
 from longstride.messaging.delivery import Delivery
@@ -141,7 +142,8 @@ class _Breaks:
 def main() -> int:
     database_url, amqp_url, role, steps, kill_at, mark = sys.argv[1:]
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(process)d %(threadName)s %(message)s")
-    backbone = Backbone(role, database_url, amqp_url, lease_ttl_s=6, heartbeat_s=0.5)
+    outbox.HOLD_S, relay.RESEND_AFTER_S = 2.0, 3.0  # long enough for each other, short enough for a test
+    backbone = Backbone(role, database_url, amqp_url, lease_ttl_s=3, heartbeat_s=0.5)
     if amqp_url.startswith("memory"):
         backbone.succeed()
     check_broker(backbone.bus, say=lambda text: print(text, file=sys.stderr))

@@ -5,6 +5,7 @@ All of an upgrade is one transaction under an advisory lock, so services that st
 Where there is nothing to do, as at nearly every start of a service, Alembic is not even loaded.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from sqlalchemy.pool import NullPool
 from longstride.storage.database import Database, database_url
 from longstride.storage.errors import SchemaMismatch
 from longstride.storage.failures import translated
+
+logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each migration about its plug-ins and its context
 
 OLDEST_POSTGRESQL = 14
 HOW = "python -m longstride.storage.migrations upgrade"

@@ -1,6 +1,5 @@
 """What Alembic does: walking the schema's history, and comparing its end with the tables."""
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,6 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection
 
 from longstride.storage.tables import Base
-
-logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each start about its context
-
 
 def upgrade(connection: Connection, revision: str) -> None:
     """Walk up to ``revision``."""
