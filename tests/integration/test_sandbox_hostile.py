@@ -689,6 +689,22 @@ def test_unusual_sockets_are_refused(box: Arena, kernel: Kernel) -> None:
     assert {name: code for name, code in told.items() if int(code) not in expected[name]} == {}
 
 
+def test_the_host_loads_no_module_of_a_protocol(box: Arena, kernel: Kernel) -> None:
+    """DCCP, SCTP, UDP-Lite, MPTCP; nf_tables, IPsec and crypto of netlink. gVisor has none of them, or its own."""
+    code = (
+        "import socket\n"
+        "asked = [(f, k, p) for f in (2, 10) for k, p in ((6, 0), (5, 0), (1, 132), (2, 33), (2, 136), (1, 262), (2, 115))]\n"
+        "for family, kind, protocol in [*asked, *((16, 3, p) for p in (4, 6, 9, 12, 20, 21))]:\n"
+        "    try: socket.socket(family, kind, protocol); print(family, kind, protocol)\n"
+        "    except OSError: pass\n"
+        "for family, kind in ((1, 1), (1, 5), (2, 1), (2, 2), (10, 1), (16, 3)): socket.socket(family, kind)\n"
+        "print('everyday')"
+    )
+    told = said(box.python(code)).splitlines()
+    assert told[-1] == "everyday"
+    assert kernel.gvisor or told == ["everyday"]
+
+
 # -- what is collected --------------------------------------------------------------------------------------------------
 
 
