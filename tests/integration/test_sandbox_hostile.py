@@ -1049,6 +1049,22 @@ def test_a_crash_leaves_no_core(box: Arena) -> None:
 
 
 @gvisor_once
+def test_no_call_leaves_anything_in_the_executors_folder(box: Arena) -> None:
+    """Whatever way it ends: what is left by each would fill the host's disk in the end."""
+
+    def files() -> set[Path]:
+        """But those of what waits in a pool."""
+        waiting = set(box.scratch.path.glob("run-*"))
+        return {path for path in box.scratch.path.rglob("*") if not waiting.intersection((path, *path.parents))}
+
+    before = files()
+    box.shell("true")
+    box.shell("exit 3")
+    box.shell("sleep 60", limits(wall_s=0.3))
+    box.shell("kill -9 -1")
+    assert files() - before == set()
+
+
 def test_nothing_is_there_for_the_next_one(box: Arena) -> None:
     """Of memory, queues and semaphores with a key, and of files outside the workspace."""
     begin = "import ctypes; libc = ctypes.CDLL(None)\n"
