@@ -689,6 +689,22 @@ def test_unusual_sockets_are_refused(box: Arena, kernel: Kernel) -> None:
     assert {name: code for name, code in told.items() if int(code) not in expected[name]} == {}
 
 
+def test_the_host_loads_no_module_of_a_protocol(box: Arena, kernel: Kernel) -> None:
+    """DCCP, SCTP, UDP-Lite, MPTCP; nf_tables, IPsec and crypto of netlink. gVisor has none of them, or its own."""
+    code = (
+        "import socket\n"
+        "asked = [(f, k, p) for f in (2, 10) for k, p in ((6, 0), (5, 0), (1, 132), (2, 33), (2, 136), (1, 262), (2, 115))]\n"
+        "for family, kind, protocol in [*asked, *((16, 3, p) for p in (4, 6, 9, 12, 20, 21))]:\n"
+        "    try: socket.socket(family, kind, protocol); print(family, kind, protocol)\n"
+        "    except OSError: pass\n"
+        "for family, kind in ((1, 1), (1, 5), (2, 1), (2, 2), (10, 1), (16, 3)): socket.socket(family, kind)\n"
+        "print('everyday')"
+    )
+    told = said(box.python(code)).splitlines()
+    assert told[-1] == "everyday"
+    assert kernel.gvisor or told == ["everyday"]
+
+
 # -- what is collected --------------------------------------------------------------------------------------------------
 
 
@@ -1033,6 +1049,22 @@ def test_a_crash_leaves_no_core(box: Arena) -> None:
 
 
 @gvisor_once
+def test_no_call_leaves_anything_in_the_executors_folder(box: Arena) -> None:
+    """Whatever way it ends: what is left by each would fill the host's disk in the end."""
+
+    def files() -> set[Path]:
+        """But those of what waits in a pool."""
+        waiting = set(box.scratch.path.glob("run-*"))
+        return {path for path in box.scratch.path.rglob("*") if not waiting.intersection((path, *path.parents))}
+
+    before = files()
+    box.shell("true")
+    box.shell("exit 3")
+    box.shell("sleep 60", limits(wall_s=0.3))
+    box.shell("kill -9 -1")
+    assert files() - before == set()
+
+
 def test_nothing_is_there_for_the_next_one(box: Arena) -> None:
     """Of memory, queues and semaphores with a key, and of files outside the workspace."""
     begin = "import ctypes; libc = ctypes.CDLL(None)\n"

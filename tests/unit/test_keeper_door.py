@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -144,3 +144,20 @@ def test_who_waits_for_another_to_start_one_can_be_called_off(door: Door) -> Non
         with pytest.raises(ExecutionCancelled):
             ask(door, cancelled)
         timer.join()
+
+
+@pytest.mark.parametrize("spoil", [lambda path: path.chmod(0o755), lambda path: os.chown(path, 65534, 65534)])
+def test_in_a_folder_that_is_not_the_users_alone_nobody_is_believed(door: Door, spoil: Callable[[Path], None]) -> None:
+    """Whoever may write there can listen there, and would be given every call."""
+    door.folder.mkdir(mode=0o700)
+    stranger = socket.socket(socket.AF_UNIX)
+    with stranger, door.address() as address:
+        stranger.bind(address)
+        stranger.listen()
+    try:
+        spoil(door.folder)
+    except PermissionError:
+        pytest.skip("only root gives folders away")
+    link = KeeperLink(door, ["false"])
+    with pytest.raises(SandboxFailed, match=r"no socket for tasks' processes in .*: it is not this user's alone"):
+        link.execute(COMMAND, task_id="t", session_id="s")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.cgroup import Cgroup, Hierarchy, discover, given, grant, settings
+from longstride.sandbox.cgroup import Cgroup, Hierarchy, discover, given, grant, of_process, settings
 
 LIMITS = SandboxLimits(memory_mb=100, processes=10, cpus=1.5)
 
@@ -172,3 +172,12 @@ def test_a_group_that_ends_while_it_is_frozen_is_no_error(tmp_path: Path, monkey
     monkeypatch.setattr(Path, "write_text", gone)
     assert not group.freeze(True)
     assert not group.freeze(False)
+
+
+def test_the_group_of_a_process_that_has_ended_counts_nothing(tmp_path: Path) -> None:
+    """The topmost group is not its own."""
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory/memory.usage_in_bytes").write_text("4096\n")
+    proc = host(tmp_path, "", [("/", "memory", "cgroup", "rw,memory")])
+    group = of_process(4242, proc)
+    assert (group.cpu_seconds(), group.memory_bytes(), group.processes(), group.entrances) == (0.0, 0, 0, ())

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,16 @@ def test_two_owners_do_not_meet(root: Path) -> None:
     one.close()
     assert [path.name for path in root.iterdir()] == [other.name]
     other.close()
+
+
+def test_a_folder_whose_owner_died_before_it_had_its_name_is_removed(root: Path) -> None:
+    with closing(Scratch(root)):
+        for name, age in ((".ls-young", 0), (".ls-old", 3600)):
+            (root / name).mkdir()
+            (root / name / "cgroups.json").touch()
+            os.utime(root / name, times=(time.time() - age,) * 2)
+        assert reap(root) == []
+        assert [path.name for path in root.glob(".ls-*")] == [".ls-young"]
 
 
 def test_nothing_to_reap_where_nobody_was(tmp_path: Path) -> None:

@@ -13,7 +13,17 @@ X86_64, I386, X32_BIT = 0xC000003E, 0x40000003, 0x40000000
 ALLOW, KILL_PROCESS, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 NUMBERS = {
-    **{"read": 0, "mmap": 9, "ioctl": 16, "socket": 41, "socketpair": 53, "clone": 56, "execve": 59, "ptrace": 101},
+    **{
+        "read": 0,
+        "mmap": 9,
+        "ioctl": 16,
+        "socket": 41,
+        "socketpair": 53,
+        "fcntl": 72,
+        "clone": 56,
+        "execve": 59,
+        "ptrace": 101,
+    },
     **{"mount": 165, "keyctl": 250, "unshare": 272, "perf_event_open": 298, "setns": 308, "bpf": 321},
     **{"userfaultfd": 323, "io_uring_setup": 425, "clone3": 435, "memfd_secret": 447, "fsopen": 430, "openat2": 437},
 }
@@ -94,6 +104,31 @@ def test_other_families_do_not_exist(family: int) -> None:
 @pytest.mark.parametrize("kind", [3, 3 | 0x80000, 3 | 0x800, 10])
 def test_raw_sockets_are_refused(family: int, kind: int) -> None:
     assert verdict(NUMBERS["socket"], family, kind) == ERRNO | errno.EPERM
+
+
+@pytest.mark.parametrize("family", [2, 10])
+@pytest.mark.parametrize("kind", [4, 5, 6, 5 | 0x80000])
+def test_sockets_of_no_everyday_type_are_refused(family: int, kind: int) -> None:
+    """Reliable datagrams, packets in sequence, DCCP."""
+    assert verdict(NUMBERS["socket"], family, kind) == ERRNO | errno.EPERM
+
+
+@pytest.mark.parametrize(("family", "passes"), [(2, {0, 1, 6, 17, 58}), (10, {0, 1, 6, 17, 58}), (16, {0, 15})])
+def test_no_module_of_an_unusual_protocol_is_loaded(family: int, passes: set[int]) -> None:
+    """33 is DCCP, 132 SCTP, 136 UDP-Lite, 262 MPTCP; of netlink 12 is nf_tables, 6 IPsec, 20 RDMA, 21 crypto."""
+    for protocol in (*range(300), 1 << 16, 1 << 31, 1 << 32, (1 << 32) | 132, (1 << 64) - 1):
+        expected = ALLOW if protocol in passes else ERRNO | errno.EPROTONOSUPPORT
+        assert verdict(NUMBERS["socket"], family, 1, protocol) == expected, protocol
+
+
+@pytest.mark.parametrize("command", [1024, 1040, (1 << 32) | 1024])
+def test_leases_are_refused(command: int) -> None:
+    assert verdict(NUMBERS["fcntl"], 3, command) == ERRNO | errno.EINVAL
+
+
+@pytest.mark.parametrize("command", [1, 2, 3, 4, 6, 7, 1025, 1030, 1031, 1033])
+def test_other_commands_on_descriptors_pass(command: int) -> None:
+    assert verdict(NUMBERS["fcntl"], 3, command) == ALLOW
 
 
 def test_netlink_is_raw_by_nature_and_passes() -> None:

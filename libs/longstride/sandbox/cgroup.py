@@ -249,7 +249,7 @@ def discover(proc: Path = Path("/proc")) -> tuple[Hierarchy, ...]:
 
 
 def of_process(pid: int, proc: Path = Path("/proc")) -> Cgroup:
-    """The group that a process was put into by somebody else."""
+    """The group that a process was put into by somebody else; one that counts nothing where it has ended."""
     own = dict(_own_groups(proc / str(pid)))
     found = []
     for hierarchy in mounted(proc):
@@ -257,7 +257,10 @@ def of_process(pid: int, proc: Path = Path("/proc")) -> Cgroup:
         found.append(
             (Path(group).name, Hierarchy(hierarchy.version, hierarchy.controllers, hierarchy.base / group[1:]))
         )
-    name = next(name for name, hierarchy in found if "memory" in hierarchy.controllers)
+    name = next((name for name, hierarchy in found if "memory" in hierarchy.controllers), "")
+    if not name:
+        # The process has ended, and is in no group or the topmost: what that counts is not its own.
+        return Cgroup("", ())
     there = (Hierarchy(h.version, h.controllers, h.base.parent) for own_name, h in found if own_name == name)
     return Cgroup(name, tuple(there))
 

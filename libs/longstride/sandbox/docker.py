@@ -16,7 +16,6 @@ import tarfile
 import tempfile
 import threading
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -48,6 +47,8 @@ NOT_FILTERED = (
 )
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 ATTACHED = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+NO_GROUP = Cgroup("", ())
+"""Counts nothing."""
 Api = Any
 """``docker.APIClient``; the SDK has no types."""
 
@@ -165,10 +166,11 @@ class Container:
     id: str = ""
     pid: int = 0
     entrances: tuple[str, ...] = field(default=(), init=False)
+    _group: Cgroup = field(default=NO_GROUP, init=False)
 
-    @cached_property
-    def _group(self) -> Cgroup:
-        return cgroup.of_process(self.pid)
+    def find(self, pid: int) -> None:
+        """The group that the engine made, by the first process: later, its number may be another's."""
+        self.pid, self._group = pid, cgroup.of_process(pid)
 
     def create(self, limits: SandboxLimits | None = None) -> None:
         """The engine does."""
@@ -313,7 +315,7 @@ class DockerSandbox(HostedBackend):
             group.id = api.create_container(**self._container(site))["Id"]
             stream = api.attach_socket(group.id, params=ATTACHED)
             api.start(group.id)
-            group.pid = api.inspect_container(group.id)["State"]["Pid"]
+            group.find(api.inspect_container(group.id)["State"]["Pid"])
         except docker.errors.APIError as error:
             raise SandboxFailed(f"the container did not start: {error.explanation}") from error
         return ContainerJailer(ContainerProcess(api, group.id, stream), group.pid)

@@ -91,12 +91,15 @@ class RuntimeJailer(Jailer):
     passes_code_on = True
     pid_file: Path | None = None
     namespace: UserNamespace | None = None
+    state: Path | None = None
 
     def end(self, group: Group) -> None:
-        """The holder of its namespace, too, when it never came that far."""
+        """What the runtime remembers of it, too, and the holder of its namespace, when it never came that far."""
         super().end(group)
         if self.namespace:
             self.namespace.release()
+        if self.state:
+            shutil.rmtree(self.state)
 
     def _learn_first(self) -> None:
         """From a file that the runtime writes about now; gVisor's processes have no number outside."""
@@ -151,10 +154,12 @@ class OciSandbox(HostedBackend):
         folder = site.folder.path / "bundle"
         folder.mkdir(mode=0o700)
         namespace = self._user_namespace(site)
+        state = self._state / site.group.name
+        state.mkdir(mode=0o700)
         try:
             bundle.write(folder, self._config(site, namespace))
             jailer = RuntimeJailer.start(
-                self._command_line(site, folder),
+                self._command_line(site, folder, state),
                 os.pipe2(os.O_CLOEXEC),
                 site.joins,
                 {**self._mark, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -162,8 +167,9 @@ class OciSandbox(HostedBackend):
         except BaseException:
             if namespace:
                 namespace.release()
+            shutil.rmtree(state)
             raise
-        jailer.pid_file, jailer.namespace = folder / "pid" if namespace else None, namespace
+        jailer.pid_file, jailer.namespace, jailer.state = folder / "pid" if namespace else None, namespace, state
         return jailer
 
     @property
@@ -198,11 +204,11 @@ class OciSandbox(HostedBackend):
             own_network=site.network is None,
         )
 
-    def _command_line(self, site: Site, folder: Path) -> list[str]:
+    def _command_line(self, site: Site, folder: Path, state: Path) -> list[str]:
         """runc puts the container into its group itself; all that gVisor is made of is started in it."""
         entrances = () if self._runtime.kind == "runc" else site.group.entrances
         flags = launcher.rlimits(launcher.OF_EVERY_COMMAND) if self._runtime.kind == "runc" else ()
-        line = self._runtime.command_line(self._state, folder, site.group.name)
+        line = self._runtime.command_line(state, folder, site.group.name)
         line = [*launcher.joining(self._nsenter, site.network), *line]
         return ["/bin/sh", "-c", launcher.SCRIPT, "sh", *entrances, "--", *flags, "--", *line]
 

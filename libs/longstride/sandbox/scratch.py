@@ -22,6 +22,8 @@ from longstride.sandbox.mounts import mounts_below, unmount
 
 MARK = "LONGSTRIDE_SANDBOX"
 """The one variable in the environment of bwrap: whose sandbox it is."""
+CLAIMED_S = 60.0
+"""A folder without a name that is older was left by an owner that died while it made it."""
 TRAVERSABLE = 0o711
 """The sandbox's ids must reach what lies below, and read no listing on the way."""
 
@@ -67,6 +69,8 @@ class Scratch:
 def reap(root: Path) -> list[str]:
     """Remove what dead owners left under ``root``; returns their names."""
     reaped = []
+    for unnamed in filter(_given_up, root.glob(".ls-*")):
+        remove_tree(unnamed)
     for folder in sorted(root.glob("ls-*")) if root.is_dir() else []:
         lock = _try_lock(folder / "lock")
         if lock is not None:
@@ -74,6 +78,13 @@ def reap(root: Path) -> list[str]:
             os.close(lock)
             reaped.append(folder.name)
     return reaped
+
+
+def _given_up(unnamed: Path) -> bool:
+    """Whether nobody will give this folder its name any more."""
+    with contextlib.suppress(FileNotFoundError):
+        return time.time() - unnamed.stat().st_mtime > CLAIMED_S
+    return False
 
 
 def remove_owned(folder: Path) -> None:

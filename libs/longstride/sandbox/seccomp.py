@@ -42,7 +42,9 @@ CLONE_NEW_FLAGS = (0x20000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20
 """mount, cgroup, uts, ipc, user, pid and net; a time namespace cannot be asked of ``clone``."""
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
-SOCK_RAW, SOCK_PACKET, SOCK_TYPE_MASK = 3, 10, 0xF
+SOCK_RAW, SOCK_RDM, SOCK_SEQPACKET, SOCK_DCCP, SOCK_PACKET, SOCK_TYPE_MASK = 3, 4, 5, 6, 10, 0xF
+PROTOCOLS = {AF_INET: {0, 1, 6, 17, 58}, AF_INET6: {0, 1, 6, 17, 58}, AF_NETLINK: {0, 15}}
+"""ICMP, TCP, UDP; routes and devices. Whoever asks for another one has the kernel load the module of it, on the host."""
 TERMINAL_INJECTION = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX put characters into a terminal's input."""
 LEASES = (1024, 1024 + 16)
@@ -74,8 +76,13 @@ def by_argument() -> Iterator[tuple[str, int, tuple[Condition, ...]]]:
         for family in sorted(set(range(AF_NETLINK)) - {AF_UNIX, AF_INET, AF_INET6}):
             yield call, errno.EAFNOSUPPORT, (Condition(0, "EQ", family),)
     for family in (AF_INET, AF_INET6):
-        for kind in (SOCK_RAW, SOCK_PACKET):
+        for kind in (SOCK_RAW, SOCK_RDM, SOCK_SEQPACKET, SOCK_DCCP, SOCK_PACKET):
             yield "socket", errno.EPERM, (Condition(0, "EQ", family), Condition(1, "EQ", kind, mask=SOCK_TYPE_MASK))
+    for family, protocols in PROTOCOLS.items():
+        last = max(protocols)
+        yield "socket", errno.EPROTONOSUPPORT, (Condition(0, "EQ", family), Condition(2, "GT", last))
+        for protocol in sorted(set(range(last)) - protocols):
+            yield "socket", errno.EPROTONOSUPPORT, (Condition(0, "EQ", family), Condition(2, "EQ", protocol))
 
 
 LOAD_NUMBER = struct.pack("=HBBI", 0x20, 0, 0, 0)

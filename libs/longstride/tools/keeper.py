@@ -4,6 +4,7 @@ A service's other processes come and go, and a task's next call may go to any of
 keep processes on to this one (``keeper_link``).
 """
 
+import errno
 import fcntl
 import logging
 import os
@@ -57,9 +58,16 @@ class Door:
 
     @contextmanager
     def address(self) -> Iterator[str]:
-        """Of the socket. Through the folder's descriptor: a socket's path has 107 bytes at the most."""
+        """Of the socket. Through the folder's descriptor: a socket's path has 107 bytes at the most.
+
+        Raises:
+            PermissionError: the folder is not this user's alone, and whoever listens there may be anybody.
+        """
         directory = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            status = os.fstat(directory)
+            if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                raise PermissionError(errno.EPERM, "it is not this user's alone", str(self.folder))
             yield f"/proc/self/fd/{directory}/{self.name}.sock"
         finally:
             os.close(directory)

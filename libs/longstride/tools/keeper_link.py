@@ -89,9 +89,12 @@ class KeeperLink:
         raise SandboxFailed("the process that keeps tasks' processes ended during the call")
 
     def _connected(self, cancelled: Cancellation) -> socket.socket:
-        for _ in range(TRIES):
-            if connection := self._greeted(cancelled) or self._first(cancelled):
-                return connection
+        try:
+            for _ in range(TRIES):
+                if connection := self._greeted(cancelled) or self._first(cancelled):
+                    return connection
+        except (PermissionError, FileExistsError, NotADirectoryError) as error:
+            raise SandboxFailed(f"no socket for tasks' processes in {self._door.folder}: {error.strerror}") from error
         raise SandboxFailed("the process that keeps tasks' processes ends as soon as it is asked")
 
     def _greeted(self, cancelled: Cancellation) -> socket.socket | None:
@@ -124,13 +127,10 @@ class KeeperLink:
 
     def _first(self, cancelled: Cancellation) -> socket.socket | None:
         """Start one, unless somebody else just did."""
-        try:
-            for _ in _glances(cancelled, START_S + GREET_S):
-                with self._door.locked() as mine:
-                    if mine:
-                        return self._greeted(cancelled) or self._start(cancelled)
-        except (PermissionError, FileExistsError, NotADirectoryError) as error:
-            raise SandboxFailed(f"no socket for tasks' processes in {self._door.folder}: {error.strerror}") from error
+        for _ in _glances(cancelled, START_S + GREET_S):
+            with self._door.locked() as mine:
+                if mine:
+                    return self._greeted(cancelled) or self._start(cancelled)
         raise SandboxFailed("the process that keeps tasks' processes is being started, and takes too long")
 
     def _start(self, cancelled: Cancellation) -> socket.socket:
