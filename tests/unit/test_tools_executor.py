@@ -193,7 +193,7 @@ def test_a_budget_of_the_task_is_told_as_such(world: World) -> None:
     assert executed.observation is not None
     assert (executed.observation.status, executed.observation.limit) == ("limit", "limits.output_mb=8")
     assert "stopped by the task's output_mb=8 (this call had the 0.25 MiB that were left) after" in seen(executed)[1]
-    assert executed.usage.output_bytes > 0.25 * (1 << 20)
+    assert executed.usage.output_bytes == 0.25 * (1 << 20)
 
 
 def test_a_limit_of_the_call_below_what_is_left_is_its_own(world: World) -> None:

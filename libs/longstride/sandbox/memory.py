@@ -249,6 +249,7 @@ class MemoryCell:
         finally:
             self._over = True
             stdin.cut_off()
+        _clip(process, round(command.limits.output_mb * MEBIBYTE))
         full = self._volumes.exhausted(command.workspace, command.limits) if status == "ok" else None
         return Execution(
             status=status,
@@ -308,6 +309,12 @@ class MemoryCell:
             return "ok", 0, None
         exhausted = self._volumes.exhausted(command.workspace, command.limits)
         return ("limit" if exhausted else "failed"), code, exhausted
+
+
+def _clip(process: Process, most: int) -> None:
+    """What a program wrote beyond its limit was never said."""
+    process.stdout.truncate(min(most, len(process.stdout.getbuffer())))
+    process.stderr.truncate(min(most - len(process.stdout.getbuffer()), len(process.stderr.getbuffer())))
 
 
 class MemorySandbox:

@@ -100,6 +100,8 @@ class Supervisor:
     _child: int | None = None
     """A pidfd of the sandbox's first process: the number alone might be another's by the time it is used."""
     _stopped_by: Cause | None = None
+    _too_much: bool = False
+    """It has written more than it may."""
 
     def __post_init__(self) -> None:
         half = self.limits.output_bytes // 2
@@ -155,7 +157,7 @@ class Supervisor:
             return "cancelled"
         if now - self._started > self.limits.wall_s:
             return "wall_s"
-        if self._written > self.limits.output_mb * MEBIBYTE:
+        if self._too_much:
             return "output_mb"
         if now < self._next_look:
             return None
@@ -194,6 +196,10 @@ class Supervisor:
             time.sleep(0.001)
 
     def _keep(self, descriptor: int, data: bytes) -> None:
+        """Up to the limit, to the byte: what is beyond it was never said."""
+        room = round(self.limits.output_mb * MEBIBYTE) - self._written
+        self._too_much = self._too_much or len(data) > room
+        data = data[:room]
         self._captures[descriptor].feed(data)
         if data:
             self.heard(self._streams[descriptor], data)
@@ -234,7 +240,7 @@ class Supervisor:
         stdout, stderr = self._captures.values()
         return Outcome(
             exit_code=self.process.returncode if self.passes_code_on else self._reported("exit-code"),
-            stopped_by=self._stopped_by,
+            stopped_by=self._stopped_by or ("output_mb" if self._too_much else None),
             stdout=stdout,
             stderr=stderr,
             wall_s=self.clock() - self._started,
