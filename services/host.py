@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from pydantic import ValidationError
-
-from longstride.contracts.envelope import explain
 from longstride.messaging.backbone import Backbone
 from longstride.messaging.bus import Bus
 from longstride.messaging.consumer import Consumer, nothing
@@ -36,6 +33,7 @@ from longstride.tools.mcp.register import offered_tools
 from longstride.tools.registry import Registry
 from services.connections import Connections
 from services.startup import CHECK, Startup
+from services.wrong_settings import WRONG, told
 
 
 class Stoppable(Protocol):
@@ -200,8 +198,8 @@ def run(service: str, parts: Callable[[Host], Sequence[Part]]) -> int:
         runtime = ServiceRuntime(host.backbone, [*host.housekeeping(), *parts(host)])
         host.telemetry.health.register("parts", lambda: ailing(runtime))
         host.started()
-    except ValidationError as error:
-        return refuse(f"settings: {explain(error)}")
+    except WRONG as error:
+        return refuse(f"settings: {told(error)}")
     except (StorageError, MessagingError, CatalogueUnusable) as error:
         return refuse(str(error))
     code = runtime.run()

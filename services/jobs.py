@@ -4,9 +4,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
-from longstride.contracts.envelope import explain
 from longstride.contracts.flow import Service, rows_for
 from longstride.contracts.topology import queue_name
 from longstride.messaging.celery_app import JobSettings
@@ -23,6 +20,7 @@ from longstride.tools.registry import Registry
 from services.connections import Connections
 from services.host import Host, check, open_host, refuse
 from services.job_health import JobHealth
+from services.wrong_settings import WRONG, told
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +91,8 @@ def run_jobs(
         prepare(host)
         host.backbone.close()
         host.started()
-    except ValidationError as error:
-        return refuse(f"settings: {explain(error)}")
+    except WRONG as error:
+        return refuse(f"settings: {told(error)}")
     except (StorageError, MessagingError, CatalogueUnusable) as error:
         return refuse(str(error))
     return worker.run()

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
-from longstride.contracts.envelope import explain
 from longstride.contracts.ids import new_id
 from longstride.messaging.address import JOB_QUEUES
 from longstride.messaging.celery_app import JobSettings
@@ -22,6 +21,7 @@ from longstride.messaging.job_runner import JobRunner
 from longstride.messaging.job_worker import EmbeddedJobs, JobWorker
 from longstride.messaging.part import Part
 from longstride.messaging.service import ServiceRuntime
+from longstride.observability.settings import TelemetrySettings
 from longstride.sandbox.errors import SandboxUnavailable
 from longstride.storage.embedded import EmbeddedPostgres
 from longstride.storage.errors import StorageError
@@ -33,11 +33,15 @@ from services.host import Host, check, open_host, refuse
 from services.jobs import Jobs
 from services.model_worker import main as model_worker
 from services.model_worker import trainer_main as trainer
+from services.model_worker.settings import ModelWorkerSettings
 from services.model_worker.shipped import publish_shipped
 from services.planner import main as planner
+from services.planner.settings import PlannerSettings
 from services.telemetry import main as telemetry
+from services.telemetry.settings import RecorderSettings
 from services.tool_executor import main as tool_executor
 from services.tool_executor.settings import ToolExecutorSettings
+from services.wrong_settings import WRONG, told
 
 READY_S = 30.0
 QUEUED_JOBS = 2
@@ -142,15 +146,22 @@ def serve(home: Path) -> int:
     return 1 if failed else 0
 
 
+def _read_settings() -> None:
+    """Those of every service, before a database is made: what does not fit is told at once."""
+    for kind in (PlannerSettings, ModelWorkerSettings, ToolExecutorSettings, RecorderSettings, TelemetrySettings):
+        kind()
+
+
 def main() -> int:
     """Parse the one argument, and turn what can go wrong into a sentence."""
     parser = argparse.ArgumentParser(prog="python -m services.embedded", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the stack's folder")
     home = parser.parse_args().home.expanduser().absolute()
     try:
+        _read_settings()
         return serve(home)
-    except ValidationError as error:
-        return refuse(f"settings: {explain(error)}")
+    except WRONG as error:
+        return refuse(f"settings: {told(error)}")
     except (StorageError, MessagingError, SandboxUnavailable, HomeTaken, CatalogueUnusable) as error:
         return refuse(str(error))
 

@@ -17,6 +17,7 @@ from services.tool_executor.handlers import ToolExecutor, handlers
 from services.tool_executor.keeper_main import link as keeper_link
 from services.tool_executor.settings import ToolExecutorSettings
 from services.tool_executor.workshop import open_workshop
+from services.wrong_settings import WRONG, told
 
 
 def make(host: Host, secrets_dir: Path | None = None, *, keeps: bool = False) -> Jobs:
@@ -46,9 +47,11 @@ def make(host: Host, secrets_dir: Path | None = None, *, keeps: bool = False) ->
 
 def main() -> int:
     """Refuse at once where nothing can be isolated, then work."""
-    settings = ToolExecutorSettings()
     try:
+        settings = ToolExecutorSettings()
         backends.make(settings.backend).close()
+    except WRONG as error:
+        return refuse(f"settings: {told(error)}")
     except SandboxUnavailable as error:
         return refuse(str(error))
     return run_jobs("tool-executor", settings.slots, make, prepare=lambda host: preload(host.tools))

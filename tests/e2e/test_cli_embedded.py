@@ -31,6 +31,7 @@ class Newcomer:
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.folder = folder
+        self.settings: dict[str, str] = {}
         self.stack = EmbeddedStack(folder / "home")
         (folder / "orders.csv").write_text("id,amount\n1,2.5\n2,4\n")
         self.policy = self.script("corrected", LINES)
@@ -47,7 +48,7 @@ class Newcomer:
         process = subprocess.Popen(
             [sys.executable, "-m", "longstride.client.main", *arguments],
             cwd=self.folder,
-            env={**clean, "LONGSTRIDE_HOME": str(self.stack.home), "COLUMNS": "120"},
+            env={**clean, "LONGSTRIDE_HOME": str(self.stack.home), "COLUMNS": "120", **self.settings},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

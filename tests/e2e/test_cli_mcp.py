@@ -85,3 +85,25 @@ def test_a_catalogue_that_cannot_be_used_stops_the_stack_with_a_sentence(newcome
     assert (
         "mcpServers.far.url: Extra inputs are not permitted; only servers that are programs (stdio) can be used" in err
     )
+
+
+def test_relative_paths_in_settings_are_seen_from_where_the_stack_is_started(newcomer: Newcomer) -> None:
+    secret = newcomer.folder / "own/secrets/default/notes-token"
+    secret.parent.mkdir(parents=True)
+    secret.write_text(TOKEN + "\n")
+    newcomer.script("relative", [{"tool": "notes__look", "arguments": {}}, LINES[-1]])
+    newcomer.settings = {
+        "LONGSTRIDE_MCP_FILE": "own/mcp.json",
+        "LONGSTRIDE_TOOL_EXECUTOR_SECRETS_DIR": "own/secrets",
+        "LONGSTRIDE_MODEL_WORKER_POLICY": "scripted:relative.json",
+    }
+    options = ["--folder", "server", "--secret", "notes-token", "--env", "TOKEN=${secret:notes-token}"]
+    code, _, err = newcomer.longstride("mcp", "add", "notes", *options, "--", "python3", "${folder}/notes_server.py")
+    assert (code, (newcomer.folder / "own/mcp.json").exists()) == (0, True), err
+    told = newcomer.longstride("tools", "notes__add")
+    assert (told[0], "notes-token" in told[1], newcomer.stack.running()) == (0, True, None)
+    tools = ["--tool", "notes__look", "--tool", "submit"]
+    code, out, err = newcomer.longstride("run", "Look.", *tools, "--expect", "done", "--json")
+    assert code == 0, err
+    task = json.loads(out.splitlines()[0])["task_id"]
+    assert json.loads(observed(newcomer, task, 1)[1])["token"] == "[secret notes-token]"

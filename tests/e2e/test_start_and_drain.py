@@ -44,8 +44,8 @@ def environment(
         ("LONGSTRIDE_DATABASE_URL", f"postgresql://x@{NOBODY}/x", "gave up on PostgreSQL after 1 s"),
         ("LONGSTRIDE_AMQP_URL", f"amqp://x@{NOBODY}/", "Is it running, and is LONGSTRIDE_AMQP_URL right?"),
         ("LONGSTRIDE_S3_ENDPOINT", f"http://{NOBODY}", "gave up on the artifact store after 1 s"),
-        ("LONGSTRIDE_DATABASE_URL", "", "settings: database_url: Field required"),
-        ("LONGSTRIDE_PATIENCE_S", "soon", "settings: patience_s"),
+        ("LONGSTRIDE_DATABASE_URL", "", "settings: LONGSTRIDE_DATABASE_URL: Field required"),
+        ("LONGSTRIDE_PATIENCE_S", "soon", "settings: LONGSTRIDE_PATIENCE_S: "),
     ],
     ids=["no PostgreSQL", "no RabbitMQ", "no S3", "nothing set", "nonsense set"],
 )

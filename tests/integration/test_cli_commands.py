@@ -336,6 +336,24 @@ def test_no_word_to_a_task_that_has_ended_is_wrong_usage(
         assert re.search(rf"error: {ended[-8:]} has ended: ({how}).*, \d+ s ago", err), err
 
 
+@pytest.mark.parametrize("columns", ["40", "50", "70", "120"])
+def test_a_narrow_terminal_still_shows_which_tasks_there_are(
+    world: World, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    task = world.waiting()
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = [line for line in world.longstride("tasks")[1].splitlines() if task[-8:] in line]
+    assert len(lines) == 1
+    assert [word in lines[0] for word in ("running", "Wait.")] == [True, True], lines
+    assert len(lines[0]) <= int(columns)
+
+
+def test_a_filter_that_fits_nothing_does_not_say_that_there_are_no_tasks(world: World) -> None:
+    world.waiting()
+    _, out, err = world.longstride("tasks", "--status", "failed")
+    assert (out, "no task is like that" in err) == ("", True)
+
+
 def test_feedback_is_for_tasks_that_ended(world: World) -> None:
     task = world.waiting()
     code, _, err = world.longstride("feedback", task, "1")

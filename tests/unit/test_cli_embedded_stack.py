@@ -151,6 +151,12 @@ def test_a_disk_without_room_is_told_at_once(
     assert (said, stack.log.exists()) == ([], False)
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no /proc")
+def test_a_file_system_without_a_size_is_not_full() -> None:
+    with pytest.raises(ClientError, match=r"/proc/longstride cannot hold an embedded stack: (?!0 MiB)"):
+        EmbeddedStack(Path("/proc/longstride"), command=(sys.executable, "-c", STACK)).up(silent)
+
+
 def test_a_home_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
     stack = EmbeddedStack(tmp_path / "new/home", command=(sys.executable, "-c", STACK))
     stack.up(silent)

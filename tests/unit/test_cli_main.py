@@ -96,7 +96,12 @@ def test_every_command_shows_an_example(entry) -> None:
         ),
         (["submit", "-"], 2, "standard input is not UTF-8 text"),
         (["cancel", "x", "--reason", "y" * 1025], 2, "reason: String should have at most 1024 characters"),
-        (["policy", "bogus"], 2, "No such command 'bogus'"),
+        (["policy", "bogus"], 2, "No such command 'bogus' (see `longstride policy --help`)"),
+        (["runn"], 2, "No such command 'runn'; did you mean run? (see `longstride --help`)"),
+        (["cancel"], 2, "Missing argument 'TASK' (see `longstride cancel --help`)"),
+        (["tasks", "--sttus", "x"], 2, "(see `longstride tasks --help`)"),
+        (["run", "x", "-i", "no-such-file"], 2, "input 'no-such-file' does not exist (looked in "),
+        (["export", "x", "--to", "x.rar"], 2, "'x.rar': archives are made as .zip, "),
     ],
 )
 @pytest.mark.parametrize("json_", [False, True], ids=["sentence", "json"])
@@ -108,8 +113,31 @@ def test_mistakes_are_told_on_standard_error_with_an_exit_code(
     assert (result.returncode, result.stdout) == (code, "")
     said = json.loads(result.stderr)["error"] if json_ else result.stderr
     assert told in " ".join(said.split())
-    for noise in ("Traceback", "pydantic", "validation error"):
+    for noise in ("Traceback", "pydantic", "validation error", "╭"):
         assert noise not in result.stderr
+    assert json_ or result.stderr.startswith("error: "), "all errors look alike"
+
+
+GROUPS = [entry.name for entry in COMMANDS if entry.attribute == "app"]
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_group_of_commands_by_itself_shows_its_help(name: str) -> None:
+    told = longstride(name)
+    assert (told.returncode, told.stderr) == (2, "")
+    assert f"Usage: longstride {name} " in told.stdout
+    assert "completion" not in told.stdout
+
+
+def test_a_wrong_input_is_told_before_a_stack_is_started(tmp_path: Path) -> None:
+    result = longstride("run", "x", "-i", "no-such-file", LONGSTRIDE_HOME=str(tmp_path / "home"))
+    assert (result.returncode, "does not exist" in result.stderr) == (2, True)
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_setting_that_does_not_fit_is_named_as_its_variable() -> None:
+    result = longstride("tasks", LONGSTRIDE_PATIENCE_S="soon")
+    assert (result.returncode, result.stderr.startswith("error: LONGSTRIDE_PATIENCE_S: ")) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def test_tests_that_need_the_network_are_refused(tmp_path: Path, line: str, seen
         ({"task_dot_toml": "agent = 1"}, "task.toml: agent: Input should be"),
         ({"task_dot_toml": "[agent"}, "is not TOML"),
         ({"task_dot_toml": "[agent]\ntimeout_sec = -1"}, "agent.timeout_sec: Input should be greater than 0"),
-        ({"task_dot_toml": "[environment]\nmemory = '2X'"}, "environment.memory: Value error, '2X' is no size"),
+        ({"task_dot_toml": "[environment]\nmemory = '2X'"}, "environment.memory: '2X' is no size"),
         ({"task_dot_toml": "[environment]\ngpus = 1"}, "task.toml environment.gpus: sandboxes have no GPU"),
         (
             {"task_dot_toml": "[environment]\ndocker_image = 'a/b:1'"},

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 from inspect import cleandoc
 from textwrap import wrap
@@ -91,7 +92,10 @@ class Commands(TyperGroup):
         return entry and TyperCommand(entry.name, help=entry.help, rich_help_panel=entry.panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command to run, loaded."""
+        """The command to run, loaded; of one that is not there, what may have been meant."""
+        if args and _entry(args[0]) is None and not args[0].startswith("-"):
+            near = get_close_matches(args[0], [entry.name for entry in COMMANDS], n=1)
+            ctx.fail(f"No such command {args[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
         name, _, rest = super().resolve_command(ctx, args)
         entry = _entry(name or "")
         return name, entry and load(entry), rest
@@ -177,7 +181,7 @@ def run(arguments: list[str]) -> int:
     json = wants_json(arguments)
     try:
         try:
-            return application(args=arguments or ["--help"], prog_name="longstride", standalone_mode=not json) or 0
+            return application(args=arguments or ["--help"], prog_name="longstride", standalone_mode=False) or 0
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -188,7 +192,8 @@ def run(arguments: list[str]) -> int:
             raise
     from longstride.client.screen.console import complain, complain_json
 
-    (complain_json if json else complain)(problem.sentence)
+    if problem.sentence:  # else the help was asked for by saying nothing, and is shown
+        (complain_json if json else complain)(problem.sentence)
     return problem.exit_code
 
 
@@ -205,12 +210,18 @@ class Problem(NamedTuple):
     exit_code: int
 
 
+def _with_help(error: Any) -> str:
+    """What typer has against a command line, and where its use is told."""
+    told, context = error.format_message().strip(), getattr(error, "ctx", None)
+    return f"{told.rstrip('.')} (see `{context.command_path} --help`)" if told and context else told
+
+
 def problem_of(error: Exception) -> Problem | None:
     """``None``: a bug, which shows its traceback."""
     if isinstance(error, ClientError):
         return Problem(str(error), error.exit_code)
     if hasattr(error, "format_message"):  # typer's own, about options and arguments
-        return Problem(error.format_message(), getattr(error, "exit_code", 2))
+        return Problem(_with_help(error), getattr(error, "exit_code", 2))
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return Problem(f"{error.filename}: {error.strerror}", 1)
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] not in OURS:

@@ -38,7 +38,7 @@ def load(file: Path = EXAMPLES) -> list[DemoTask]:
             f"{file} cannot be read ({error.strerror}); run the demo from a clone of the repository"
         ) from error
     except ValidationError as error:
-        raise UsageProblem(f"{file}: {explain(error)}") from error
+        raise UsageProblem(f"{file}: {explain(error, 'it')}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageProblem(f"{file} is not a list of tasks: {error}") from error
 

@@ -51,6 +51,19 @@ class InputFiles:
         Raises:
             UsageProblem: as ``of``.
         """
+        self.require(files)
+        return tuple(map(self._input, files))
+
+    def require_all(self, arguments: list[str]) -> None:
+        """Everything that can be known of ``of`` without reading or uploading.
+
+        Raises:
+            UsageProblem: as ``of``.
+        """
+        self.require([_split(argument) for argument in arguments])
+
+    def require(self, files: Sequence[LocalFile]) -> None:
+        """As ``require_all``, for ``laid``."""
         total = sum(_size(file.source) for file in files)
         if total > self._most:
             raise UsageProblem(
@@ -59,7 +72,6 @@ class InputFiles:
             )
         if why := clash([_checked(file.path, text="").path for file in files]):
             raise UsageProblem(f"inputs: {why}; name another place: FILE:path")
-        return tuple(map(self._input, files))
 
     def _input(self, file: LocalFile) -> InputFile:
         source, path = file.source, file.path

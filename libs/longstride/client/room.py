@@ -23,8 +23,11 @@ class Room:
     def of(cls, home: Path) -> "Room":
         """As it is now; the folder need not be there yet."""
         there = next(folder for folder in (home, *home.parents) if folder.exists())
+        disk = shutil.disk_usage(there)
         first = not (home / "postgres" / "data" / "PG_VERSION").exists()
-        return cls(home, shutil.disk_usage(there).free // 1024**2, FIRST_MB if first else AGAIN_MB)
+        needed = FIRST_MB if first else AGAIN_MB
+        # A file system without a size, such as /proc, says nothing of room: it refuses the folder itself.
+        return cls(home, disk.free // 1024**2 if disk.total else needed, needed)
 
     @property
     def told(self) -> str:

@@ -2,12 +2,15 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from longstride.client.errors import UsageProblem
-from longstride.contracts.envelope import explain
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 def default_home() -> Path:
@@ -59,4 +62,10 @@ def load() -> ClientSettings:
     try:
         return ClientSettings()
     except ValidationError as error:
-        raise UsageProblem(f"LONGSTRIDE_* environment: {explain(error)}") from error
+        raise UsageProblem("; ".join(map(_told, error.errors(include_url=False, include_input=False)))) from error
+
+
+def _told(fault: "ErrorDetails") -> str:
+    """As the variable is called, not the field."""
+    name = "_".join(map(str, fault["loc"])).upper()
+    return f"LONGSTRIDE_{name}: {fault['msg']}"

@@ -137,12 +137,21 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def explain(error: ValidationError) -> str:
-    """One line of a pydantic error: each field's path and what is wrong with it, never the offending value."""
+def explain(error: ValidationError, whole: str = "body") -> str:
+    """One line of a pydantic error: each field's path and what is wrong with it, never the offending value.
+
+    Args:
+        error: pydantic's.
+        whole: what is wrong when no field is.
+    """
     return "; ".join(
-        f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}"
+        f"{'.'.join(map(str, e['loc'])) or whole}: {e['msg'].removeprefix(OUR_OWN)}"
         for e in error.errors(include_url=False, include_input=False)
     )
+
+
+OUR_OWN = "Value error, "
+"""What pydantic puts before sentences of our own."""
 
 
 TYPES = {model: name for name, model in MESSAGES.items()}

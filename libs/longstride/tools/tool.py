@@ -259,7 +259,7 @@ class Tool(ABC, Generic[A]):
             return self.arguments.model_validate_json(json.dumps(arguments), strict=True)
         except ValidationError as error:
             fields = json.dumps(self.spec.parameters.get("properties", {}), ensure_ascii=False)
-            raise InvalidArguments(f"{self.name}: {explain(error)}. Its arguments are {fields}") from error
+            raise InvalidArguments(f"{self.name}: {explain(error, 'arguments')}. Its arguments are {fields}") from error
 
     @abstractmethod
     def run(self, arguments: A, bench: Bench) -> ToolResult:

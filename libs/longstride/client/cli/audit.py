@@ -32,6 +32,7 @@ Moment = datetime | None
 app = typer.Typer(
     help="The audit: every action, approval and end, in a chain of hashes a tenant. Verify it, export it, keep it.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -19,6 +19,7 @@ Letter = Annotated[int, typer.Argument(metavar="ID", help="Its number in the lis
 app = typer.Typer(
     help="Messages that could not be understood or handled: they are kept whole, with the reason.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

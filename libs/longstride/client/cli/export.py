@@ -59,4 +59,5 @@ def export(
         return
     if outside:
         say(f"left out, because they lead outside: {', '.join(outside[:20])}{' …' if len(outside) > 20 else ''}")
-    say(f"{len(manifest.files)} files, {units.size(manifest.size)}, as after step {state.step}, to {to}")
+    files = f"{len(manifest.files)} file{'' if len(manifest.files) == 1 else 's'}"
+    say(f"{files}, {units.size(manifest.size)}, as after step {state.step}, to {to}")

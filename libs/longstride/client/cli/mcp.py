@@ -35,9 +35,12 @@ Many = list[str] | None
 SHOWN = 300
 """Characters of what a tool said of itself, before and after."""
 
+NO_SERVERS = "no MCP servers; `longstride mcp add` adds one"
+
 app = typer.Typer(
     help="MCP servers as tools: programs that are started in a sandbox for each call, and held to the tools they once listed.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -112,7 +115,7 @@ def list_servers(json: Json = False) -> None:
     if json:
         return show_json([{"name": name, **_document(server)} for name, server in servers.items()])
     if not servers:
-        return say("no MCP servers; `longstride mcp add` adds one")
+        return say(NO_SERVERS)
     grid = table("server", ">tools", "idempotency", ">pinned", "*command")
     for name, server in servers.items():
         age = units.ago(server.pinned.at) if server.pinned else "never"
@@ -151,6 +154,8 @@ def check(
         found = {name: _changed(name, _known(catalogue, name), backend, tenant) for name in names or catalogue.servers}
     if json:
         show_json(found)
+    elif not found:
+        say(NO_SERVERS)
     else:
         for name, what in found.items():
             show("\n".join([f"{name}: as it was pinned" if not what else f"{name}:", *(f"  {line}" for line in what)]))
@@ -188,7 +193,7 @@ def _told() -> Iterator[None]:
     try:
         yield
     except (CatalogueUnusable, SandboxError) as error:
-        raise ClientError(str(error)) from error
+        raise ClientError(str(error).strip()) from error
 
 
 def _catalogue(path: Path, renewed: str | None = None) -> Catalogue:

@@ -29,6 +29,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A policy; w
 app = typer.Typer(
     help="Policies and their versions: what was published, from what it was trained, and training more.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -30,6 +30,7 @@ Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Of which ag
 app = typer.Typer(
     help="Rules on tools: which may be called, which calls need a person, how often, and what is taken out of their output.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -104,7 +105,7 @@ def _ruling(rules: ToolRules, call: str) -> tuple[str, str]:
     try:
         action = Action.model_validate_json(call)
     except ValidationError as error:
-        raise UsageProblem(f"--call is not a call: {explain(error)}") from error
+        raise UsageProblem(f"--call is not a call: {explain(error, 'it')}") from error
     match rule(action, rules, calls=0):
         case Denied(reason):
             return "denied", reason
@@ -128,7 +129,7 @@ def _read(file: str) -> ToolRules:
     try:
         rules = ToolRules.model_validate_json(text)
     except ValidationError as error:
-        raise UsageProblem(f"{file}: {explain(error)}") from error
+        raise UsageProblem(f"{file}: {explain(error, 'it')}") from error
     tools = known_tools()
     if why := list(faults(rules, tools.names, {spec.name: spec.parameters for spec in tools.specs(tools.names)})):
         raise UsageProblem(f"{file}: {'; '.join(why)}")

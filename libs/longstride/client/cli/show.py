@@ -135,7 +135,12 @@ def _tool_budgets(state: Task) -> Iterator[str]:
     for budget in TOOL_BUDGETS:
         used, most = budget.of(state.tools_spent), budget.most(state.submit.limits)
         if used or most or budget.reason != "network_exhausted":
-            yield plain(used, 3) + (f" of {plain(most)}" if most else "") + f" {budget.what}"
+            yield _amount(used) + (f" of {plain(most)}" if most else "") + f" {budget.what}"
+
+
+def _amount(used: float) -> str:
+    """To people, a hundredth is as good as any fraction of it."""
+    return "under 0.01" if 0 < used < 0.01 else plain(round(used, 2), 3)
 
 
 def running_s(state: Task) -> float:

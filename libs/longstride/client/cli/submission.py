@@ -58,14 +58,18 @@ class Submission:
             ClientError: it cannot be published.
         """
         sealed(self._task(), session_id=self.session, tenant=self.tenant)  # refused before anything is uploaded
+        InputFiles(None, self.session, self._disk_mb).require_all(self.inputs)  # and before a stack is started
         uploads = bool(self.inputs or self.terminal)
         files = self._files(deployment.artifacts if uploads else None)
         return [self._publish(deployment, self._task(**files, **changes)) for changes in self._siblings()]
 
+    @property
+    def _disk_mb(self) -> int:
+        return int(self.fields["sandbox"].get("disk_mb", SandboxLimits().disk_mb))
+
     def _files(self, artifacts: "ArtifactStore | None") -> dict[str, Any]:
         """What is laid out: the inputs, and a folder's check with its hidden files."""
-        disk_mb = self.fields["sandbox"].get("disk_mb", SandboxLimits().disk_mb)
-        files = InputFiles(artifacts, self.session, disk_mb)
+        files = InputFiles(artifacts, self.session, self._disk_mb)
         if self.terminal is None:
             return {"inputs": files.of(self.inputs)}
         return {

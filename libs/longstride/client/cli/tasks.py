@@ -1,7 +1,8 @@
 """``longstride tasks``: the list of them."""
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.table import Table
@@ -11,12 +12,32 @@ from longstride.client.cli.options import Json
 from longstride.client.connect import connect
 from longstride.client.errors import UsageProblem
 from longstride.client.screen import units
-from longstride.client.screen.console import cell, say, show, show_json
+from longstride.client.screen.console import cell, out, say, show, show_json
 from longstride.client.screen.table import table
 from longstride.client.screen.verdict import verdict
 from longstride.storage.tasks import TaskHead
 
 STATUSES = ("queued", "running", "parked", "succeeded", "failed", "cancelled")
+
+
+class Column(NamedTuple):
+    """One of the table."""
+
+    name: str
+    least: int
+    """Columns of a terminal below which it makes room for the others."""
+    cell: Callable[[TaskHead], Text | str]
+
+
+COLUMNS = (
+    Column("task", 0, lambda head: Text(units.short(head.id), "name")),
+    Column("status", 0, lambda head: Text(*verdict(head.status, head.reason))),
+    Column(">reward", 60, lambda head: units.reward(head.reward)),
+    Column(">steps", 90, lambda head: str(head.steps)),
+    Column(">tokens", 90, lambda head: f"{head.input_tokens + head.output_tokens:,}"),
+    Column(">age", 70, lambda head: units.ago(head.created_at)),
+    Column("*instruction", 0, lambda head: cell(head.instruction)),
+)
 
 
 def tasks(
@@ -45,21 +66,16 @@ def tasks(
         show_json([asdict(head) for head in heads])
     elif heads:
         show(listing(heads))
+    elif status or session or tenant:
+        say("no task is like that; `longstride tasks` lists all")
     else:
         say('no tasks; the first one: longstride run "What is the total of amount in orders.csv?" --input orders.csv')
 
 
 def listing(heads: list[TaskHead]) -> Table:
     """Tasks, one a row."""
-    grid = table("task", "status", ">reward", ">steps", ">tokens", ">age", "*instruction")
+    shown = [column for column in COLUMNS if out().width >= column.least]
+    grid = table(*(column.name for column in shown))
     for head in heads:
-        grid.add_row(
-            Text(units.short(head.id), "name"),
-            Text(*verdict(head.status, head.reason)),
-            units.reward(head.reward),
-            str(head.steps),
-            f"{head.input_tokens + head.output_tokens:,}",
-            units.ago(head.created_at),
-            cell(head.instruction),
-        )
+        grid.add_row(*(column.cell(head) for column in shown))
     return grid

@@ -19,6 +19,7 @@ from longstride.sandbox.base import SandboxBackend
 app = typer.Typer(
     help="Tasks in the folder layout of Terminal-Bench and Harbor: check that one's own can be done, and that it takes doing.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -97,7 +97,7 @@ class _Import:
         try:
             return model.model_validate(values)
         except ValidationError as error:
-            raise UsageProblem(f"{self.folder / name}: {explain(error)}") from error
+            raise UsageProblem(f"{self.folder / name}: {explain(error, 'it')}") from error
 
     def files(self, folder: str) -> tuple[LocalFile, ...]:
         """All files below a folder of the task, by their paths in it."""

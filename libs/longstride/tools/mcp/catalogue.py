@@ -159,7 +159,7 @@ def read_renewing(path: Path, name: str) -> Catalogue:
 
 def _explained(error: ValidationError) -> str:
     remote = any(problem["loc"][-1:] == ("url",) for problem in error.errors(include_url=False))
-    return explain(error) + ("; only servers that are programs (stdio) can be used" if remote else "")
+    return explain(error, "it") + ("; only servers that are programs (stdio) can be used" if remote else "")
 
 
 def write(path: Path, catalogue: Catalogue) -> None:
