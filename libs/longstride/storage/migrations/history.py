@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from longstride.storage.tables import Base
 
+
 def upgrade(connection: Connection, revision: str) -> None:
     """Walk up to ``revision``."""
     command.upgrade(config(connection), revision)
