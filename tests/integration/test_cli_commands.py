@@ -95,7 +95,7 @@ def world(database_url: str, servers: Servers, bucket: str, tmp_path: Path, caps
     return World(database_url, servers, bucket, tmp_path, capsys, monkeypatch)
 
 
-def until(done: Callable[[], object], seconds: float = 20) -> None:
+def until(done: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, "it has not happened"

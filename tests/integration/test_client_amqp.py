@@ -27,7 +27,7 @@ from tests.support.standin_planner import DONE, StandinPlanner, declare
 TASK = SubmitTask(instruction="Count to three.")
 
 
-def until(done: Callable[[], bool], seconds: float = 15) -> None:
+def until(done: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, "it has not happened"
@@ -38,7 +38,7 @@ def test_a_task_is_accepted_and_its_outcome_comes_back(amqp_url: str) -> None:
     with StandinPlanner(amqp_url) as planner, Client(amqp_url) as client:
         handle = client.submit(TASK, tenant="acme", session_id="session_7")
         assert handle.accepted() == TaskAccepted()
-        assert handle.outcome(timeout_s=10) == DONE
+        assert handle.outcome(timeout_s=60) == DONE
     (request,) = planner.seen
     assert (request.task_id, request.session_id, request.tenant) == (handle.task_id, "session_7", "acme")
     assert request.message() == TASK
@@ -100,7 +100,7 @@ def test_an_answer_that_does_not_come_is_an_error_and_can_be_waited_for_again(am
         with pytest.raises(NoAnswer, match="is on its queue"):
             handle.accepted(timeout_s=0.2)
         with StandinPlanner(amqp_url):
-            assert handle.outcome(timeout_s=10) == DONE
+            assert handle.outcome(timeout_s=60) == DONE
 
 
 def test_commands_arrive_with_their_task(amqp_url: str) -> None:
@@ -137,7 +137,7 @@ def test_a_lost_connection_is_made_again_and_the_outcome_asked_for_again(amqp_ur
             assert handle.accepted() == TaskAccepted()
         assert network.cut() == 1
         with StandinPlanner(amqp_url) as planner:
-            assert handle.outcome(timeout_s=20) == DONE
+            assert handle.outcome(timeout_s=60) == DONE
     again = planner.seen[-1]
     assert again.task_id == handle.task_id
     assert again.message() == TASK
@@ -147,7 +147,7 @@ def test_publishing_survives_a_lost_connection(amqp_url: str, network: Cuttable)
     with StandinPlanner(amqp_url) as planner, Client(through(network, amqp_url)) as client:
         assert network.cut() == 1
         handle = client.submit(TASK)
-        assert handle.outcome(timeout_s=20) == DONE
+        assert handle.outcome(timeout_s=60) == DONE
     assert {request.task_id for request in planner.seen} == {handle.task_id}
 
 
@@ -157,7 +157,7 @@ def test_a_wrong_password_is_not_waited_for(servers: Servers) -> None:
     started = time.monotonic()
     with pytest.raises(Unreachable, match="refuses user"):
         Client(wrong, patience_s=30)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
 
 
 def test_a_broker_that_is_away_is_waited_for_and_then_given_up_with_a_sentence() -> None:

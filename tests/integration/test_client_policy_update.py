@@ -45,7 +45,7 @@ def test_its_version_is_the_outcome(database: Database, asked: PolicyUpdate) -> 
 
     later = threading.Timer(0.3, publish)
     later.start()
-    found = asked.outcome(20)
+    found = asked.outcome(60)
     later.join()
     assert (found.version, found.batch_id, found.metrics) == (1, "batch_1", {"loss": 0.5})
     with database.begin() as uow:
@@ -57,14 +57,14 @@ def test_a_refusal_is_an_error(database: Database, asked: PolicyUpdate) -> None:
     with database.begin() as uow:
         uow.training_ledger.refuse("builtin", "batch_1", "the trainer and the engine disagree")
     with pytest.raises(UpdateFailed, match="batch_1 was refused; the trainer's log says why"):
-        asked.outcome(20)
+        asked.outcome(60)
 
 
 def test_a_job_that_died_for_good_is_an_error_with_its_reason(database: Database, asked: PolicyUpdate) -> None:
     with database.begin() as uow:
         uow.dead_letters.add("update_policy", "died 4 times", COMMAND.encode(), {}, COMMAND.message_id, COMMAND.type)
     with pytest.raises(UpdateFailed, match=r"died 4 times; once that is mended: longstride dead-letters replay \d+"):
-        asked.outcome(20)
+        asked.outcome(60)
 
 
 def test_a_version_that_cannot_be_served_is_an_error(database: Database, asked: PolicyUpdate) -> None:
@@ -78,7 +78,7 @@ def test_a_version_that_cannot_be_served_is_an_error(database: Database, asked: 
     with database.begin() as uow:
         uow.dead_letters.add("engine", "builtin@1 is not served", news.encode(), {}, news.message_id, news.type)
     with pytest.raises(UpdateFailed, match="builtin@1 is not served"):
-        asked.outcome(20)
+        asked.outcome(60)
 
 
 def test_patience_has_an_end(asked: PolicyUpdate) -> None:

@@ -77,6 +77,12 @@ def running(command: bytes) -> list[str]:
     return [path.name for path in Path("/proc").iterdir() if path.name.isdigit() and cmdline(path) == command]
 
 
+def killed_during(keeper: int, sleep: str) -> None:
+    """Once a sandbox sleeps."""
+    eventually(lambda: running(f"sleep\0{sleep}\0".encode()))
+    os.kill(keeper, signal.SIGKILL)
+
+
 @pytest.fixture
 def service() -> Iterator[Service]:
     # Other ids must be able to enter the folder of the workspaces.
@@ -112,9 +118,11 @@ def test_calls_from_many_processes_meet_in_one_that_is_started_once(service: Ser
 def test_a_killed_keeper_takes_all_along_and_the_next_call_is_told(service: Service) -> None:
     task = service.task()
     serve(task, 8511)
-    threading.Timer(1.0, os.kill, (service.keeper, signal.SIGKILL)).start()
+    killer = threading.Thread(target=killed_during, args=(service.keeper, "85.11"))
+    killer.start()
     with pytest.raises(SandboxFailed, match="ended during the call"):
-        task.call("shell", command="sleep 30")
+        task.call("shell", command="exec sleep 85.11")
+    killer.join()
     eventually(lambda: serving_processes(8511) == [])
     eventually(lambda: service.left_on_the_host() == [])
     status, text = task.call("process_poll", again=True, name="web")

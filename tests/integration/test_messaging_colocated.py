@@ -117,10 +117,10 @@ def test_a_cancelled_task_stops_its_work_and_its_answer_is_thrown_away(backbone:
 
     here = Colocation(running, backbone, work)
     task_id = here.submit()
-    assert started.wait(10)
+    assert started.wait(60)
     with backbone.database.begin() as uow:
         uow.attempts.abandon(task_id)
-    assert noticed.wait(10)
+    assert noticed.wait(60)
     eventually(lambda: backbone.leases.held == 0)
     assert here.attempts() == [(1, "lost")]
     assert not ended(backbone.database, task_id)
@@ -199,7 +199,7 @@ def test_what_waits_at_the_end_is_handed_back(backbone: Backbone, running: ExitS
 
     here = Colocation(running, backbone, work)
     here.submit()
-    assert started.wait(10)
+    assert started.wait(60)
     here.submit()
     eventually(lambda: backbone.leases.held == 2)
     here.lane.drain()

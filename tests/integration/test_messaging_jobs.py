@@ -84,7 +84,7 @@ def jobs(backbone: Backbone, database_url: str, broker_url: str, running: ExitSt
             settings = JobSettings(broker_url, slots=slots, pool="threads")
             worker = EmbeddedJobs(JobWorker(settings, lambda: job_process.runner(database_url, broker_url, backbone)))
             start_part(running, worker)
-            assert worker.wait_ready(10)
+            assert worker.wait_ready(60)
         return worker
 
     return start

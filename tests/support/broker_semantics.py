@@ -190,7 +190,7 @@ def test_one_slot_starts_messages_in_order(bus: Bus, consume: Any) -> None:
 
 def test_a_message_is_acknowledged_after_its_handler(bus: Bus, consume: Any) -> None:
     queue, go = declare(bus), threading.Event()
-    first = consume(queue, InboxOf(lambda _: go.wait(10)))
+    first = consume(queue, InboxOf(lambda _: go.wait(60)))
     put(bus, queue, "x")
     eventually(lambda: first.busy)
     first.close()  # the handler is still at work: nothing was acknowledged
@@ -234,7 +234,7 @@ def test_a_message_that_kills_its_handlers_is_a_dead_letter(bus: Bus, consume: A
 
 def test_no_more_is_taken_than_there_are_slots(bus: Bus, consume: Any) -> None:
     queue, go = declare(bus), threading.Event()
-    inbox = InboxOf(lambda _: go.wait(10))
+    inbox = InboxOf(lambda _: go.wait(60))
     put(bus, queue, *"abcde")
     consume(queue, inbox, slots=2)
     eventually(lambda: inbox.at_work == 2)
@@ -248,7 +248,7 @@ def test_long_work_keeps_no_message_from_others(bus: Bus, consume: Any) -> None:
 
     def work(delivery: Delivery) -> None:
         delivery.acknowledge()
-        go.wait(10)
+        go.wait(60)
 
     busy, free = InboxOf(work), InboxOf()
     first = consume(queue, busy, hold_s=0.3)
@@ -287,7 +287,7 @@ def test_a_dead_letter_stays_until_it_is_taken(bus: Bus, consume: Any) -> None:
 
 def test_stopping_finishes_what_was_started_and_leaves_the_rest(bus: Bus, consume: Any) -> None:
     queue, go = declare(bus), threading.Event()
-    inbox = InboxOf(lambda _: go.wait(10))
+    inbox = InboxOf(lambda _: go.wait(60))
     put(bus, queue, *"abc")
     consumer = consume(queue, inbox)
     eventually(lambda: inbox.at_work == 1)
@@ -314,7 +314,7 @@ def test_a_message_in_hand_comes_again_after_a_broken_connection(
     bus: Bus, consume: Any, break_connections: Any
 ) -> None:
     queue, go = declare(bus), threading.Event()
-    inbox = InboxOf(lambda _: go.wait(10))
+    inbox = InboxOf(lambda _: go.wait(60))
     consume(queue, inbox, slots=2)
     put(bus, queue, "x")
     eventually(lambda: inbox.at_work == 1)

@@ -103,7 +103,7 @@ def start_consumer(running: ExitStack, backbone: Backbone, queue: str, handle: A
     consumer = Consumer(backbone.bus, queue, handle, **options)
     consumer.start()
     running.callback(consumer.stop, 5.0)
-    assert consumer.wait_connected(10)
+    assert consumer.wait_connected(60)
     return consumer
 
 

@@ -71,7 +71,7 @@ def test_a_full_batch_does_not_wait(receiver: Receiver) -> None:
     conveyor = Conveyor("test", receiver, batch=5, interval_s=600)
     for n in range(5):
         conveyor.offer(n)
-    assert done.wait(10)
+    assert done.wait(60)
     assert conveyor.close(10)
 
 
@@ -80,7 +80,7 @@ def test_a_part_of_a_batch_waits_no_longer_than_the_interval(receiver: Receiver)
     receiver.before = done.set
     conveyor = Conveyor("test", receiver, batch=1000, interval_s=0.01)
     conveyor.offer(1)
-    assert done.wait(10)
+    assert done.wait(60)
     assert conveyor.close(10)
 
 
@@ -88,16 +88,16 @@ def test_a_hanging_receiver_costs_its_users_nothing_but_items(receiver: Receiver
     receiver.before = gate
     conveyor = Conveyor("test", receiver, capacity=10, batch=1, interval_s=0.01)
     conveyor.offer(0)
-    assert gate.entered.wait(10)
+    assert gate.entered.wait(60)
     started = time.perf_counter()
     taken = [conveyor.offer(n) for n in range(1, 1001)]
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < 10
     assert taken.count(True) == 10
     assert conveyor.dropped == 990
     assert not conveyor.flush(0.05)
     started = time.perf_counter()
     assert not conveyor.close(0.2)
-    assert 0.15 < time.perf_counter() - started < 2
+    assert 0.15 < time.perf_counter() - started < 10
     assert conveyor.dropped == 1000
     assert not conveyor.offer(1)
 
@@ -190,7 +190,7 @@ def test_a_forked_child_has_a_queue_and_a_thread_of_its_own(receiver: Receiver, 
     receiver.before = gate
     conveyor = Conveyor("test", receiver, batch=1, interval_s=0.01)
     conveyor.offer(1)
-    assert gate.entered.wait(10)
+    assert gate.entered.wait(60)
     conveyor.offer(2)  # still queued when the child is born: the parent's to deliver
     read_end, write_end = os.pipe()
     with conveyor._changed:  # a lock held by nobody in the child
