@@ -33,7 +33,7 @@ def wheel(name: str, version: str, source: str, requires: Sequence[str] = (), sc
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, text in {**files, f"{folder}/RECORD": f"{record}{folder}/RECORD,,\n"}.items():
-            archive.writestr(path, text)
+            archive.writestr(zipfile.ZipInfo(path), text)  # of no time: made twice it is the same
     return buffer.getvalue()
 
 
