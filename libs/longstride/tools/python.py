@@ -20,7 +20,8 @@ class Python(Tool[PythonArguments]):
 
     name = "python"
     description = (
-        f"Run a Python 3 program in the workspace ({WORKSPACE}) and read what it prints. No network. "
+        f"Run a Python 3 program in the workspace ({WORKSPACE}) and read what it prints. "
+        "No network but the hosts that the task names, through HTTP_PROXY. "
         "Each call is a new process: only files in the workspace are kept, not variables."
     )
     arguments = PythonArguments

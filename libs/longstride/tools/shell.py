@@ -25,7 +25,8 @@ class Shell(Tool[ShellArguments]):
 
     name = "shell"
     description = (
-        f"Run a command line in the workspace ({WORKSPACE}). No network. Each call starts a new shell: "
+        f"Run a command line in the workspace ({WORKSPACE}). No network but the hosts that the task names, "
+        "through HTTP_PROXY. Each call starts a new shell: "
         "only files in the workspace are kept, not variables, the directory, or background processes."
     )
     arguments = ShellArguments
