@@ -1059,7 +1059,6 @@ def test_a_crash_leaves_no_core(box: Arena) -> None:
 # -- what could outlive a sandbox, and what could pass between two --------------------------------------------------------
 
 
-@gvisor_once
 def test_no_call_leaves_anything_in_the_executors_folder(box: Arena) -> None:
     """Whatever way it ends: what is left by each would fill the host's disk in the end."""
 
@@ -1076,6 +1075,7 @@ def test_no_call_leaves_anything_in_the_executors_folder(box: Arena) -> None:
     assert files() - before == set()
 
 
+@gvisor_once
 def test_nothing_is_there_for_the_next_one(box: Arena) -> None:
     """Of memory, queues and semaphores with a key, and of files outside the workspace."""
     begin = "import ctypes; libc = ctypes.CDLL(None)\n"
