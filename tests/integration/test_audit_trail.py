@@ -421,13 +421,15 @@ def test_check_says_what_rules_mean_for_a_call(world: World) -> None:
         '{"tools": ["shell", "submit"], "approvals": [{"tool": "shell", "path": "$.command", "pattern": "rm"}]}'
     )
 
-    def ruling(command: str, tool: str = "shell") -> Any:
-        call = json.dumps({"tool": tool, "arguments": {"command": command}})
+    def ruling(command: object, tool: str = "shell", **more: object) -> Any:
+        call = json.dumps({"tool": tool, "arguments": {"command": command, **more}})
         return world.json("rules", "check", str(path), "--call", call)["ruling"]
 
     assert ruling("ls") == ["allowed", ""]
     assert ruling("rm a")[0] == "needs approval"
     assert ruling("ls", "python") == ["denied", "the rules do not allow python; the tools are shell, submit"]
+    assert ruling(7)[0] == ruling("ls", comand="rm")[0] == "invalid"
+    assert ruling("ls", comand="rm")[1].startswith("shell: comand: Extra inputs are not permitted")
     assert world.longstride("rules", "check", str(path), "--call", "{}")[0] == 2
     assert world.longstride("rules", "check", str(path))[0] == 0
 

@@ -235,3 +235,20 @@ def test_a_check_that_breaks_is_given_up(schema: dict, value: object) -> None:
 @pytest.mark.parametrize("named", ["http://[x/y", 7, ["x"], {"a": 1}, None])
 def test_a_dialect_that_is_none_is_an_objection_at_the_most(named: object) -> None:
     assert schema_objection({"$schema": named, "type": "object"})
+
+
+@pytest.mark.parametrize("characters", [65_536, 4 << 20])
+def test_a_pattern_costs_what_its_text_and_its_size_make(characters: int) -> None:
+    """RE2 is linear in the text, and may visit each of ten thousand instructions for each character: minutes for a message."""
+    schema = {"properties": {"a": {"pattern": "(?:x{0,1000}|x{0,999}|x{0,998}|x{0,997}|x{0,996})y"}}}
+    with pytest.raises(TooMuchWork, match="more than 100000 steps"):
+        faults(schema, {"a": "x" * characters})
+    assert faults({"properties": {"a": {"pattern": "^x+$"}}}, {"a": "x" * characters}) == []
+
+
+@pytest.mark.parametrize("pattern", ["a{99999999999999999999}", "\ud800(", "(" * 3000 + ")" * 3000])
+def test_odd_patterns_are_an_objection_or_none_and_nothing_else(pattern: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    schema_objection(schema)
+    told = objection(ToolSpec(name="a", description="It is.", parameters=schema))
+    assert told is None or told.startswith("tool 'a': its schema is not valid")

@@ -289,3 +289,74 @@ def test_a_part_of_a_task_is_the_same_agents() -> None:
     submit = SubmitTask(instruction="x", agent="careful")
     played = play(submit=submit).start().propose("delegate", tasks=[{"instruction": "y"}])
     assert [part.agent for part in played.sent(SubmitTask)] == ["careful"]
+
+
+# -- one thing under several names -----------------------------------------------------------------------------------------
+
+SECRETS = {"tool": "write_file", "path": "$.path", "pattern": "^secrets/"}
+INTERNAL = {"tool": "fetch_url", "path": "$.url", "pattern": r"^https://internal\.example\.com/admin"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "secrets/a",
+        "./secrets/a",
+        "secrets//a",
+        "a/../secrets/a",
+        "a/./b/../../secrets/a",
+        "/workspace/secrets/a",
+        "/workspace/./a/..//secrets/a",
+        "//workspace/secrets/a",
+        "/app/secrets/a",
+        "/app/../app/secrets/a",
+    ],
+)
+def test_a_rule_about_a_file_holds_however_its_path_is_written(path: str) -> None:
+    action = Action(tool="write_file", arguments={"path": path, "content": ""})
+    submit = SubmitTask.model_validate({"instruction": "x", "environment": {"links": {"/app": "/workspace"}}})
+    played = play(submit=submit, approvals=[SECRETS]).start().propose("write_file", path=path, content="")
+    assert played.task.phase == "awaiting_approval"
+    assert isinstance(rule(action, rules(approvals=[SECRETS]), 0, {"/app": "/workspace"}), NeedsApproval)
+
+
+@pytest.mark.parametrize("path", ["secret/a", "a/secrets/b", "secrets", "/tmp/secrets/a", "no secrets/a"])
+def test_a_rule_about_a_file_is_about_no_other(path: str) -> None:
+    action = Action(tool="write_file", arguments={"path": path, "content": "secrets/"})
+    assert rule(action, rules(approvals=[SECRETS]), 0, {"/app": "/workspace"}) == Allowed()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://internal.example.com/admin",
+        "HTTPS://Internal.Example.COM/admin",
+        "https://internal.example.com:443/admin",
+        "https://internal.example.com./admin",
+        "https://internal.example.com/%61dmin",
+        "https://internal.example.com/a/../admin",
+        "https://internal.example.com//admin",
+        "https://internal.example.com/./admin?a=b#c",
+    ],
+)
+def test_a_rule_about_an_address_holds_however_it_is_written(url: str) -> None:
+    action = Action(tool="fetch_url", arguments={"url": url})
+    assert isinstance(rule(action, rules(approvals=[INTERNAL]), 0), NeedsApproval)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://[::1", "https://h:99999/", "http:///", "a" * 5000 + "/..", "/", ".", "..", "/..", "\x00/"],
+)
+def test_odd_paths_and_addresses_break_nothing(text: str) -> None:
+    action = Action.model_construct(tool="write_file", arguments={"path": text, "content": ""})
+    assert rule(action, rules(approvals=[SECRETS, {**SECRETS, "pattern": "zzz"}]), 0) == Allowed()
+
+
+def test_a_pattern_that_would_cost_much_for_each_character_is_refused() -> None:
+    costly = "(?:x{0,1000}|x{0,999}|x{0,998})y"
+    for found in (
+        faults(rules(approvals=[{"tool": "shell", "path": "$.command", "pattern": costly}]), TOOLS),
+        faults(rules(redactions=[{"pattern": costly}]), TOOLS),
+    ):
+        assert "is too large: RE2 makes" in next(iter(found))

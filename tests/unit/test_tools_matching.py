@@ -24,3 +24,10 @@ def test_a_catastrophic_pattern_is_given_up() -> None:
     with pytest.raises(TimeoutError):
         bounded_match(r"(a+)+b", "a" * 64, seconds=0.5)
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("pattern", ["a{99999999999999999999}", "(" * 3000 + "a" + ")" * 3000, "("])
+def test_a_pattern_that_breaks_the_matcher_is_none(pattern: str) -> None:
+    """The author's, who is told: it must not look like a broken executor."""
+    with pytest.raises(re.error):
+        bounded_match(pattern, "a")

@@ -20,6 +20,10 @@ def regex(pattern: str) -> Any:
     """
     import re2
 
+    try:
+        pattern.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidPattern(f"{pattern!r} is not a regular expression of RE2: it is no text") from error
     options = re2.Options()
     options.log_errors = False
     try:

@@ -8,12 +8,16 @@ from typing import Any
 
 from longstride.agent.argument_paths import astray
 from longstride.agent.patterns import InvalidPattern, path, regex, values_at
+from longstride.agent.spellings import spellings
 from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.tool_rules import ApprovalNeeded, RateLimit, ToolRules
 
 Schemas = Mapping[str, Mapping[str, Any]]
 """Tool → JSON Schema of its arguments."""
 NO_SCHEMAS: Schemas = {}
+NO_LINKS: Mapping[str, str] = {}
+MOST_INSTRUCTIONS = 2000
+"""Of RE2, in a pattern: each may be visited for each character of what an agent or its programs write."""
 ANYTHING = ToolRules()
 """What holds where nobody has set rules."""
 
@@ -40,20 +44,21 @@ class NeedsApproval:
 Ruling = Allowed | Denied | NeedsApproval
 
 
-def rule(action: Action, rules: ToolRules, calls: int) -> Ruling:
+def rule(action: Action, rules: ToolRules, calls: int, links: Mapping[str, str] = NO_LINKS) -> Ruling:
     """What the rules say of an action.
 
     Args:
         action: what the policy asked for.
         rules: those of the task.
         calls: of the same tool by the tenant's tasks in the last minute; looked at only where there is a rate limit.
+        links: of the task's environment: other names of its files.
     """
     if rules.tools is not None and action.tool not in rules.tools:
         return Denied(f"the rules do not allow {action.tool}; the tools are {', '.join(rules.tools)}")
     limit = rate_limit(action.tool, rules)
     if limit and calls >= limit.per_minute:
         return Denied(f"{action.tool} may be called {limit.per_minute} times a minute by all tasks together, and was")
-    question = next((question_of(need) for need in rules.approvals if fits(need, action)), None)
+    question = next((question_of(need) for need in rules.approvals if fits(need, action, links)), None)
     return NeedsApproval(question) if question else Allowed()
 
 
@@ -63,8 +68,9 @@ def rate_limit(tool: str, rules: ToolRules) -> RateLimit | None:
     return min(limits, key=lambda limit: limit.per_minute, default=None)
 
 
-def fits(need: ApprovalNeeded, action: Action) -> bool:
-    """Whether the rule is about this call. Arguments that cannot be looked through are."""
+def fits(need: ApprovalNeeded, action: Action, links: Mapping[str, str] = NO_LINKS) -> bool:
+    """Whether the rule is about this call, under whatever name it has its file or address. Arguments that cannot be looked
+    through are."""
     if need.tool != action.tool:
         return False
     if need.path is None and need.pattern is None:
@@ -72,7 +78,8 @@ def fits(need: ApprovalNeeded, action: Action) -> bool:
     found = values_at(need.path or "$", action.arguments)
     if found is None or need.pattern is None:
         return found is None or bool(found)
-    return any(regex(need.pattern).search(_text(value)) for value in found)
+    pattern = regex(need.pattern)
+    return any(pattern.search(text) for value in found for text in spellings(_text(value), links))
 
 
 def _text(value: Any) -> str:
@@ -132,6 +139,8 @@ def _pattern_faults(where: str, at: str | None, pattern: str | None, may_be_empt
     try:
         if at is not None:
             path(at)
+        if pattern is not None and (size := regex(pattern).programsize) > MOST_INSTRUCTIONS:
+            yield f"{where}: {pattern!r} is too large: RE2 makes {size} instructions of it, {MOST_INSTRUCTIONS} are taken"
         if pattern is not None and regex(pattern).search("") and not may_be_empty:
             yield f"{where}: {pattern!r} is found in no text at all, and so everywhere; make it need a character"
     except InvalidPattern as fault:

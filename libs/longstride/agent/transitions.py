@@ -97,7 +97,8 @@ def consider(decision: Decision, action: Action) -> None:
     if task.pausing:
         return park(decision)
     limit = rate_limit(action.tool, task.rules)
-    ruling = rule(action, task.rules, decision.recent_calls(action.tool) if limit else 0)
+    calls = decision.recent_calls(action.tool) if limit else 0
+    ruling = rule(action, task.rules, calls, task.submit.environment.links)
     if isinstance(ruling, Denied):
         return answer(decision, Observation(status="denied", text=ruling.reason))
     own = OWN.get(action.tool) if action.tool in (task.submit.tools or OWN) else None

@@ -12,8 +12,8 @@ import json, re, sys
 pattern, text = json.load(sys.stdin)
 try:
     print(json.dumps(re.fullmatch(pattern, text) is not None))
-except re.error as error:
-    print(json.dumps(str(error)))
+except (re.error, OverflowError, RecursionError, MemoryError) as error:
+    print(json.dumps(str(error) or type(error).__name__))
 """
 
 

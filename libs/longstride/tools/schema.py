@@ -87,7 +87,7 @@ def _pattern_fault(schema: dict[str, Any], at: str) -> Iterator[str]:
     pattern = schema.get("pattern", "")
     try:
         re.compile(pattern)
-    except (re.error, TypeError) as error:
+    except (re.error, TypeError, OverflowError) as error:
         if not (isinstance(pattern, str) and _is_re2(pattern)):
             yield f"{at}.pattern is no regular expression: {error}"
 

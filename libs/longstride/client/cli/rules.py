@@ -106,13 +106,28 @@ def _ruling(rules: ToolRules, call: str) -> tuple[str, str]:
         action = Action.model_validate_json(call)
     except ValidationError as error:
         raise UsageProblem(f"--call is not a call: {explain(error, 'it')}") from error
-    match rule(action, rules, calls=0):
-        case Denied(reason):
-            return "denied", reason
-        case NeedsApproval(question):
-            return "needs approval", question
-        case _:
-            return "allowed", ""
+    ruling = rule(action, rules, calls=0)
+    if isinstance(ruling, Denied):
+        return "denied", ruling.reason
+    if why := _unfit(action):
+        return "invalid", why
+    return ("needs approval", ruling.question) if isinstance(ruling, NeedsApproval) else ("allowed", "")
+
+
+def _unfit(action: Action) -> str | None:
+    """Why no executor would carry the call out, whatever the rules say."""
+    from longstride.client.cli.mcp import known_tools
+    from longstride.tools.tool import InvalidArguments
+
+    tools = known_tools()
+    tool = tools.get(action.tool)
+    if tool is None:
+        return f"there is no tool {action.tool!r}; the tools are {', '.join(tools.names)}"
+    try:
+        tool.parse(action.arguments)
+    except InvalidArguments as error:
+        return str(error)
+    return None
 
 
 def _read(file: str) -> ToolRules:

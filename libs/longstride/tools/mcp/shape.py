@@ -161,12 +161,16 @@ def _canonical(value: Any, depth: int) -> str:
 
 
 def _found(pattern: str, text: str) -> bool:
-    """What RE2 cannot say (look-around, back-references) is left to the server."""
-    _charge(_extent(text))
+    """What RE2 cannot say (look-around, back-references) is left to the server.
+
+    RE2's time is linear in the text, but each character may cost a visit of every instruction of the pattern.
+    """
     try:
-        return regex(pattern).search(text) is not None
+        compiled = regex(pattern)
     except InvalidPattern:
         return True
+    _charge(_extent(text) + len(text) * compiled.programsize // A_STEP_OF_TEXT)
+    return compiled.search(text) is not None
 
 
 def _pattern(validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
