@@ -434,6 +434,17 @@ def test_check_says_what_rules_mean_for_a_call(world: World) -> None:
     assert world.longstride("rules", "check", str(path))[0] == 0
 
 
+@pytest.mark.parametrize(
+    "export", [b"\xff\xfe", b"[" * 100_000, b"[]", b"7", b'{"tenant":"t","seq":1e400}', b"", b"\n"]
+)
+def test_what_is_no_export_is_said_to_be_none(world: World, export: bytes) -> None:
+    path = world.folder / "export.jsonl"
+    path.write_bytes(export)
+    code, _, err = world.longstride("audit", "verify", "--against", str(path))
+    assert code == 2, err
+    assert "export.jsonl" in "".join(err.split())
+
+
 def test_an_action_that_a_rule_holds_back_is_sent_out_once(world: World) -> None:
     world.rules({"approvals": [{"tool": "shell"}]})
     stack = world.stack((shell("ls"), ActionExecuted(step=1, observation=OK)), SUBMIT)

@@ -234,6 +234,18 @@ def test_a_checkpoint_that_claims_more_than_was_removed_shows(database: Database
     assert verdict(database).broken is not None
 
 
+@pytest.mark.parametrize("removed", ['{"a":1}', "[[1,2]]", '["x"]', '[[1,"2","3"]]', "null", "7", '[[1.5,2,"x"]]'])
+def test_a_checkpoint_that_somebody_garbled_excuses_nothing(
+    database: Database, database_url: str, removed: str
+) -> None:
+    append(database, *({"n": n} for n in range(4)))
+    forged = f'{{"kind":"rows_removed","removed":{removed}}}'
+    tamper(database_url, f"UPDATE audit SET entry = '{forged}' WHERE seq = 4; DELETE FROM audit WHERE seq = 2")
+    broken = verdict(database).broken
+    assert broken is not None
+    assert broken.seq == 2
+
+
 def test_checkpoints_of_long_ago_are_swept_with_the_next_rows_and_never_alone(database: Database) -> None:
     append(database, {"n": 1}, at=LONG_AGO)
     keep(database, 30)

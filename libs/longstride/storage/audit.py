@@ -181,7 +181,7 @@ class Audit:
     def _checkpoint(self, tenant: str) -> tuple[int, list[Gap]]:
         """The seq of the latest checkpoint, and the gaps that it tells of."""
         found = self._transaction.row(_pair, _CHECKPOINT, (tenant,))
-        return (found[0], [Gap(*gap) for gap in json.loads(found[1])["removed"]]) if found else (0, [])
+        return (found[0], list(_gaps(found[1]))) if found else (0, [])
 
     # Retention and holds
 
@@ -241,6 +241,15 @@ class Audit:
             {"kind": CHECKPOINT, "before": moment(before), "removed": [list(gap) for gap in merged(gaps, removed)]},
         )
         return len(removed)
+
+
+def _gaps(entry: str) -> Iterator[Gap]:
+    """Those that a checkpoint tells of; one that says something else was written by somebody else, and excuses nothing."""
+    removed = json.loads(entry).get("removed")
+    for gap in removed if isinstance(removed, list) else ():
+        match gap:
+            case [int(first), int(last), str(sha256)]:
+                yield Gap(first, last, sha256)
 
 
 def _pair(first: int, second: str) -> tuple[int, str]:

@@ -204,10 +204,10 @@ def _noted(path: Path) -> dict[str, dict[int, str]]:
         ClientError: an entry is not what was exported.
     """
     noted: dict[str, dict[int, str]] = {}
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             row = _exported(jsonlib.loads(line))
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
             raise UsageProblem(f"{path}, line {number}: not an entry of `longstride audit export`") from error
         if row_hash(row) != row.sha256:
             raise ClientError(
