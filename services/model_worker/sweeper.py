@@ -5,6 +5,7 @@ import logging
 from datetime import timedelta
 
 from longstride.contracts.envelope import Envelope
+from longstride.contracts.most import clipped
 from longstride.contracts.v1.commands import Sweep
 from longstride.messaging.job_runner import PlainJob
 from longstride.storage.artifacts import ArtifactStore
@@ -23,9 +24,10 @@ class Sweeper:
 
     def sweep(self, envelope: Envelope, message: Sweep) -> None:
         """One sweep, whole."""
-        collected = collect_orphans(self._artifacts, self._database, timedelta(seconds=message.orphans_after_s))
+        wanted = clipped(message)
+        collected = collect_orphans(self._artifacts, self._database, timedelta(seconds=wanted.orphans_after_s))
         with self._database.begin() as uow:
-            spans = uow.spans.prune(timedelta(seconds=message.keep_spans_s))
+            spans = uow.spans.prune(timedelta(seconds=wanted.keep_spans_s))
         logger.info("swept: %s, %d spans, %d audit entries", collected, spans, self._sweep_audit())
 
     def _sweep_audit(self) -> int:

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 from longstride.contracts.envelope import Envelope
+from longstride.contracts.most import excess
 from longstride.contracts.v1.commands import UpdatePolicy
 from longstride.contracts.v1.events import PolicyPublished
 from longstride.messaging.job_runner import PlainJob
@@ -44,7 +45,7 @@ class PolicyTrainer:
 
         with self._database.begin() as uow:
             done = uow.policies.by_batch(message.batch_id)
-            base = uow.policies.get(message.policy, message.base_version)
+            base = None if excess(message) else uow.policies.get(message.policy, message.base_version)
         if done is not None:
             return self._publish(envelope, done)
         with span(names.UPDATE_POLICY, message.policy, attributes={names.BATCH_ID: message.batch_id}):

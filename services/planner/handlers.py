@@ -1,5 +1,6 @@
 """Message in → transition → message out. One message is one transaction."""
 
+import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -33,6 +34,8 @@ from services.planner.landmarks import mark
 from services.planner.projection import project
 from services.planner.references import references
 from services.planner.task_log import TaskLog
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_AGENT = "default"
 """The agent definition that needs no rules."""
@@ -79,6 +82,7 @@ class Planner:
         self._capacity = capacity
         self._clock = clock
         self._log = TaskLog()
+        self._unreadable: frozenset[str] = frozenset()
 
     def submit_task(self, envelope: Envelope, message: c.SubmitTask, uow: UnitOfWork, delivery: DeliveryInfo) -> None:
         """Make a task of it, once, and start what there is room for."""
@@ -179,15 +183,26 @@ class Planner:
 
     def _admit(self, uow: UnitOfWork, envelope: Envelope) -> None:
         """Start queued tasks while there is room. Last in the transaction: admissions of all planners wait for each other."""
-        for task_id in uow.tasks.admit(self._capacity):
+        picked = uow.tasks.admit(self._capacity, self._unreadable)
+        while unreadable := {task_id for task_id in picked if not self._start(uow, task_id, envelope)}:
+            self._unreadable |= unreadable  # a new set: other threads may be reading the old one
+            picked = uow.tasks.admit(self._capacity, self._unreadable)
+
+    def _start(self, uow: UnitOfWork, task_id: str, envelope: Envelope) -> bool:
+        """``False``: this build cannot read it. It stays queued, for one that can, and keeps no other from starting."""
+        try:
             found = self._log.load(uow, task_id)
-            assert found is not None, "an admitted task is locked and exists"
-            head, task = found
-            links, attributes = [envelope.traceparent], {TASK_ID: task_id}
-            with span(DECIDE, "start", parent=head.traceparent, links=links, attributes=attributes):
-                decision = Decision(task, self._clock())
-                transitions.start(decision)
-                self._commit(uow, head, decision, envelope)
+        except ValueError as error:
+            logger.error("queued task %s cannot be read, so it is not started here: %s", task_id, error)
+            return False
+        assert found is not None, "an admitted task is locked and exists"
+        head, task = found
+        links, attributes = [envelope.traceparent], {TASK_ID: task_id}
+        with span(DECIDE, "start", parent=head.traceparent, links=links, attributes=attributes):
+            decision = Decision(task, self._clock())
+            transitions.start(decision)
+            self._commit(uow, head, decision, envelope)
+        return True
 
     def _known(self, uow: UnitOfWork, envelope: Envelope, message: c.SubmitTask, task_id: str) -> TaskHead | None:
         known = uow.tasks.head(task_id)

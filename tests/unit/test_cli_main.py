@@ -82,6 +82,7 @@ def test_every_command_shows_an_example(entry) -> None:
         (["run"], 2, "INSTRUCTION"),
         (["run", " "], 2, "instruction: "),
         (["run", "x", "--steps", "0"], 2, "limits.steps"),
+        (["run", "x", "--tokens", "10000000000000"], 2, "limits.tokens"),
         (["run", "x", "--steps", "many"], 2, "'--steps'"),
         (["run", "x"], 3, "RabbitMQ at 127.0.0.1:9 does not answer"),
         (["tasks"], 2, "set LONGSTRIDE_DATABASE_URL"),

@@ -112,6 +112,7 @@ def test_a_group_is_siblings_that_differ_in_their_seed_alone() -> None:
         (["x", "--steps", "0"], "limits.steps: "),
         (["x", "--tokens=-1"], "limits.tokens: "),
         (["x", "--cost", "0"], "limits.cost_usd: "),
+        (["x", "--tokens", "10000000000000"], "limits.tokens: 10000000000000 is more than is taken"),
         (["x", "--timeout", "0"], "limits.wall_clock_s: "),
         (["x", "--track", "slow"], "track: Input should be 'fast' or 'deep'"),
         (["x", "--approve", "maybe"], "approvals: "),

@@ -6,6 +6,7 @@ from longstride.agent.events import Subtask, SubtaskEnded, SubtasksDelegated, Su
 from longstride.agent.message_room import MOST_BYTES, fitting, size
 from longstride.agent.task import Task
 from longstride.contracts.ids import derived_id
+from longstride.contracts.most import clipped
 from longstride.contracts.v1.action import Action, Observation
 from longstride.contracts.v1.commands import CancelTask, SubmitTask
 
@@ -101,7 +102,7 @@ def _bare(task: Task, spec: Subtask) -> SubmitTask:
     )
     shared = ("sandbox", "isolation", "environment", "egress", "track", "policy", "sampling", "tools")
     same = (*shared, "agent", "secrets", "approvals", "priority")
-    return SubmitTask(
+    part = SubmitTask(
         instruction=spec.instruction,
         limits=share,
         parent_task_id=task.id,
@@ -109,6 +110,7 @@ def _bare(task: Task, spec: Subtask) -> SubmitTask:
         inputs=() if task.workspace else task.submit.inputs,
         **{name: getattr(task.submit, name) for name in same},
     )
+    return clipped(part)  # a task that an earlier build took may have more than a new one may
 
 
 def release_ready(decision: Decision) -> None:

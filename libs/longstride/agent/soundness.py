@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 
+from longstride.contracts.most import excess
 from longstride.contracts.v1.check import CommandCheck
 from longstride.contracts.v1.commands import SubmitTask
 
@@ -21,6 +22,8 @@ def objection(submit: SubmitTask, tools: Collection[str]) -> str | None:
 
 
 def _objections(submit: SubmitTask, tools: Collection[str]) -> Iterator[str]:
+    if why := excess(submit):
+        yield why
     if unknown := [name for name in dict.fromkeys(submit.tools or ()) if name not in tools]:
         yield f"there is no tool {', '.join(map(repr, unknown))}; the tools are {', '.join(tools)}"
     if why := clash([file.path for file in submit.inputs]):

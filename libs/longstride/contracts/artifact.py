@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from longstride.contracts.model import Contract
+from longstride.contracts.most import Most
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -17,7 +18,7 @@ class ArtifactRef(Contract):
     """The object's key in the artifact store: ``<session>/<kind>/<sha256>``."""
     sha256: Sha256
     """Hex digest of the content; a reader that gets other bytes raises ``ArtifactCorrupt``."""
-    size: Annotated[int, Field(ge=0, le=1 << 50)]
+    size: Annotated[int, Field(ge=0), Most(1 << 50)]
     """Bytes."""
     media_type: str = "application/octet-stream"
     """An IANA media type."""

@@ -101,13 +101,13 @@ _PICK = """
         LEFT JOIN tenant_turns t ON t.tenant = w.tenant
         CROSS JOIN LATERAL (
             SELECT q.id, q.priority, q.created_at FROM tasks q
-            WHERE q.tenant = w.tenant AND q.status = 'queued'
+            WHERE q.tenant = w.tenant AND q.status = 'queued' AND q.id <> ALL(%(not_these)s::text[])
               AND (q.concurrency_key IS NULL OR (
                   NOT EXISTS (
                       SELECT FROM tasks a WHERE a.status IN ('running', 'parked')
                       AND a.tenant = q.tenant AND a.concurrency_key = q.concurrency_key)
                   AND NOT EXISTS (
-                      SELECT FROM tasks e WHERE e.status = 'queued'
+                      SELECT FROM tasks e WHERE e.status = 'queued' AND e.id <> ALL(%(not_these)s::text[])
                       AND e.tenant = q.tenant AND e.concurrency_key = q.concurrency_key
                       AND (-e.priority, e.created_at, e.id) < (-q.priority, q.created_at, q.id))))
             ORDER BY q.priority DESC, q.created_at, q.id
@@ -185,16 +185,22 @@ class Tasks:
         sql = f"SELECT {_COLUMNS} FROM tasks WHERE tenant = %s AND idempotency_key = %s"
         return self._transaction.row(TaskHead, sql, (tenant, key))
 
-    def admit(self, capacity: int) -> list[str]:
+    def admit(self, capacity: int, not_these: Collection[str] = ()) -> list[str]:
         """Lock and return the queued tasks that may start now, so that at most ``capacity`` run.
 
         Tenants take turns, the one served longest ago first; within a tenant priority, then age decides. Of one
         tenant and concurrency key only one task is active (running or parked), and a held key or a locked task is
-        passed over, so that nothing waits behind it. Call it once, last in the transaction, and start every task it
+        passed over, so that nothing waits behind it. Call it last in the transaction, and start every task it
         returns: admissions of all planners queue behind one advisory lock until they commit.
+
+        Args:
+            capacity: over all planners.
+            not_these: tasks that the caller cannot start; they stay queued.
         """
         self._transaction.later("SELECT pg_advisory_xact_lock(%s)", (_ADMISSION_LOCK,))
-        picked = self._transaction.rows(_pair, _PICK, {"capacity": capacity, "spare": _SPARE})
+        picked = self._transaction.rows(
+            _pair, _PICK, {"capacity": capacity, "spare": _SPARE, "not_these": list(not_these)}
+        )
         if picked:
             self._transaction.later(_TAKE_TURNS, ([tenant for _, tenant in picked],))
         return [task_id for task_id, _ in picked]

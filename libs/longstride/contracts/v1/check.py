@@ -5,11 +5,12 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from longstride.contracts.model import Contract
+from longstride.contracts.most import Most
 from longstride.contracts.v1.input_file import InputFile
 
 CheckName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]{0,63}$")]
 
-Weight = Annotated[float, Field(ge=0, le=1_000_000)]
+Weight = Annotated[float, Field(ge=0), Most(1_000_000)]
 """Its share in the reward, beside those of the other checks."""
 
 

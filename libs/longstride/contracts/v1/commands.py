@@ -6,6 +6,7 @@ from pydantic import Field, StringConstraints
 
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.model import Contract
+from longstride.contracts.most import Most
 from longstride.contracts.v1.action import Action, ToolName
 from longstride.contracts.v1.check import Check
 from longstride.contracts.v1.context import ContextHead
@@ -42,7 +43,7 @@ class Sampling(Contract):
     """0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     max_tokens: Annotated[int, Field(gt=0, le=65_536)] = 1024
-    seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
+    seed: Annotated[int, Most((1 << 63) - 1, least=-(1 << 63))] | None = None
 
 
 class SubmitTask(Contract):
@@ -52,7 +53,7 @@ class SubmitTask(Contract):
     """What to do, in words."""
     inputs: tuple[InputFile, ...] = ()
     """Files laid into the workspace."""
-    checks: Annotated[tuple[Check, ...], Field(max_length=100)] = ()
+    checks: Annotated[tuple[Check, ...], Most(100)] = ()
     """What must pass before the task is done; they are also its reward."""
     limits: Limits = Limits()
     sandbox: SandboxLimits = SandboxLimits()
@@ -80,13 +81,11 @@ class SubmitTask(Contract):
     """Tasks of one tenant and key run one at a time."""
     group_id: Annotated[str, StringConstraints(min_length=1, max_length=128)] | None = None
     """Sibling rollouts that share a baseline."""
-    parent_task_id: Annotated[str, StringConstraints(max_length=128)] | None = None
+    parent_task_id: Annotated[str, Most(128)] | None = None
     """The task that delegated this one."""
     workspace: ArtifactRef | None = None
     """Start from this workspace; ``inputs`` are laid over it. Set by the planner for sub-tasks and forks."""
-    fork_of: (
-        tuple[Annotated[str, StringConstraints(max_length=128)], Annotated[int, Field(ge=0, le=100_000)]] | None
-    ) = None
+    fork_of: tuple[Annotated[str, Most(128)], Annotated[int, Most(100_000, least=0)]] | None = None
     """(task id, step): start from that task's state after that step."""
 
 
@@ -139,7 +138,7 @@ class UpdatePolicy(Contract):
     batch: ArtifactRef
     """JSON of ``learning.samples.Batch``."""
     policy: PolicyName
-    base_version: Annotated[int, Field(ge=0, le=1_000_000_000)]
+    base_version: Annotated[int, Field(ge=0), Most(1_000_000_000)]
     algorithm: Literal["grpo"] = "grpo"
 
 
@@ -185,9 +184,9 @@ class ExpireTask(Contract):
 class Sweep(Contract):
     """Remove what nobody can want any more; sent by a schedule. Any number of times, in any order, comes to the same."""
 
-    orphans_after_s: Annotated[float, Field(ge=10_800, le=1_000_000_000)]
+    orphans_after_s: Annotated[float, Field(ge=10_800), Most(1_000_000_000)]
     """Seconds after which an object that no row refers to is removed. A transaction may take long to refer to its own."""
-    keep_spans_s: Annotated[float, Field(gt=0, le=1_000_000_000)]
+    keep_spans_s: Annotated[float, Field(gt=0), Most(1_000_000_000)]
     """Seconds that the span store remembers."""
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, field_validator
 
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.model import Contract, Text
+from longstride.contracts.most import Most
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
 
@@ -66,9 +67,9 @@ class Egress(Contract):
     """KiB a second, each way, all connections of a call together."""
     max_mbytes: Annotated[int, Field(ge=1, le=1_000_000)] = 64
     """MiB that a call may move, each way."""
-    sent_bytes: Annotated[int, Field(ge=0, le=1 << 60)] | None = None
+    sent_bytes: Annotated[int, Field(ge=0), Most(1 << 60)] | None = None
     """Bytes that a call may send, where that is less; the planner sets it to what is left of the task's budget."""
-    received_bytes: Annotated[int, Field(ge=0, le=1 << 60)] | None = None
+    received_bytes: Annotated[int, Field(ge=0), Most(1 << 60)] | None = None
     """Bytes that a call may receive, likewise."""
 
 

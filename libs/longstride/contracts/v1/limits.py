@@ -5,15 +5,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from longstride.contracts.model import Contract
+from longstride.contracts.most import Most
 
 Isolation = Literal["process", "gvisor", "microvm"]
 """The boundary a task needs: a shared kernel, a user-space kernel, or a virtual machine."""
 
-Positive = Annotated[int, Field(gt=0, le=1_000_000_000_000)]
+Positive = Annotated[int, Field(gt=0), Most(1_000_000_000_000)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
-PositiveAmount = Annotated[float, Field(gt=0, le=1_000_000_000)]
-"""What is above is no limit, but a slip of the pen: ``None`` says that there is none. The bounds of ``SandboxLimits`` are those of the
-largest machines that there are."""
+PositiveAmount = Annotated[float, Field(gt=0), Most(1_000_000_000)]
+"""What is above is no limit, but a slip of the pen: where a field takes ``None``, that says that there is none. The bounds of
+``SandboxLimits`` are those of the largest machines that there are."""
 
 
 class Limits(Contract):
@@ -77,15 +78,15 @@ class SandboxLimits(Contract):
     """CPU seconds."""
     cpus: Annotated[float, Field(gt=0, le=256)] = 1.0
     """Cores' worth of CPU bandwidth."""
-    memory_mb: Annotated[int, Field(ge=16, le=16 << 20)] = 512
+    memory_mb: Annotated[int, Field(ge=16), Most(16 << 20)] = 512
     """Resident memory, tmpfs and shared memory included."""
-    processes: Annotated[int, Field(ge=4, le=1 << 22)] = 64
+    processes: Annotated[int, Field(ge=4), Most(1 << 22)] = 64
     """Processes and threads; Linux counts to 4,194,304."""
-    disk_mb: Annotated[int, Field(ge=1, le=16 << 20)] = 256
+    disk_mb: Annotated[int, Field(ge=1), Most(16 << 20)] = 256
     """MiB the workspace may hold, and any one file wherever it lies."""
-    files: Annotated[int, Field(ge=16, le=100_000_000)] = 20_000
+    files: Annotated[int, Field(ge=16), Most(100_000_000)] = 20_000
     """Inodes the workspace may hold; /tmp and shared memory together may hold as many."""
-    output_bytes: Annotated[int, Field(ge=256, le=64 << 20)] = 1_048_576
+    output_bytes: Annotated[int, Field(ge=256), Most(64 << 20)] = 1_048_576
     """Bytes of standard output and error kept, in the executor's memory; the rest is read and dropped."""
-    output_mb: Annotated[float, Field(gt=0, le=1 << 20)] = 16
+    output_mb: Annotated[float, Field(gt=0), Most(1 << 20)] = 16
     """MiB of standard output and error that a command may write before it is killed."""
