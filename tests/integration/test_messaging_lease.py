@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,13 +40,15 @@ def broker_url() -> Iterator[str]:
         yield url
 
 
-def dispatched(backbone: Backbone, phase: str = "generate", tool: str = "shell", send: bool = True) -> Envelope:
+def dispatched(
+    backbone: Backbone, phase: str = "generate", tool: str = "shell", send: bool = True, tenant: str = "default"
+) -> Envelope:
     """A task that waits for the answer to its first command."""
     planner = PocketPlanner(backbone.outbox, phase, steps=1, tool=tool)
     envelope = submission()
     assert envelope.task_id is not None
     with backbone.database.begin() as uow:
-        uow.tasks.insert(new_task(envelope.task_id))
+        uow.tasks.insert(replace(new_task(envelope.task_id), tenant=tenant))
         if send:
             return planner.dispatch(envelope, uow, 1)
         command = envelope.follow(planner.command(1))
@@ -267,7 +270,7 @@ def test_a_command_that_waits_in_its_queue_is_left_alone(backbone: Backbone, run
 
 def test_a_stored_command_of_another_version_fails_and_stops_no_other(backbone: Backbone, running: ExitStack) -> None:
     answers = InboxOf()
-    strange = dispatched(backbone, "execute", send=False)
+    strange = dispatched(backbone, "execute", send=False, tenant="acme")
     good = dispatched(backbone, "execute", send=False)
     with backbone.database.begin() as uow:
         for command in (strange, good):
@@ -280,7 +283,7 @@ def test_a_stored_command_of_another_version_fails_and_stops_no_other(backbone: 
     (delivery,) = eventually(lambda: answers.deliveries)
     envelope = decode(delivery.body)
     message = envelope.message()
-    assert envelope.task_id == strange.task_id
+    assert (envelope.task_id, envelope.session_id, envelope.tenant) == (strange.task_id, "session_1", "acme")
     assert isinstance(message, ActionExecuted)
     assert message.error is not None
     assert "cannot be read by this build" in message.error

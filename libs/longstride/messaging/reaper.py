@@ -159,7 +159,10 @@ class Reaper(Loop):
         logger.error("%s cannot be read, so it has failed: %s", name, error)
         uow.attempts.lose(attempt)
         reason = f"what was stored for it cannot be read by this build: {error}"[:2000]
-        self._outbox.post(uow, seal(_failed(attempt, reason), task_id=attempt.task_id, attempt=attempt.attempt))
+        head = uow.tasks.head(attempt.task_id, lock=False)
+        assert head is not None, "an attempt goes with its task"
+        about = {"task_id": head.id, "session_id": head.session_id, "tenant": head.tenant}
+        self._outbox.post(uow, seal(_failed(attempt, reason), **about, attempt=attempt.attempt))
 
     def _dispatch(self, uow: UnitOfWork, attempt: OverdueAttempt, command: Envelope) -> None:
         number = attempt.attempt + 1
