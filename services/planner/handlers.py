@@ -13,7 +13,7 @@ from longstride.agent.soundness import objection
 from longstride.agent.task import Task
 from longstride.agent.tool_rules import faults
 from longstride.contracts.artifact import ArtifactRef
-from longstride.contracts.envelope import Envelope, MessageError
+from longstride.contracts.envelope import Envelope, MessageError, another_tenants
 from longstride.contracts.ids import derived_id
 from longstride.contracts.v1 import commands as c
 from longstride.contracts.v1 import events as v
@@ -91,9 +91,9 @@ class Planner:
             return self._greet_again(uow, known, envelope, delivery)
         if why := objection(message, self._tools) or unnameable(message.policy):
             raise MessageError(f"not a task: {why}")
+        _require_own(uow, envelope, message)
         rules = self._rules(uow, envelope.tenant, message.agent)
         source = self._source(uow, envelope.tenant, message)
-        _require_own(uow, envelope, message)
         session = envelope.session_id or (source.session_id if source else derived_id("session", task_id))
         decision = accept(task_id, session, envelope.tenant, message, self._clock(), source, rules)
         head = _new_head(envelope, decision.task, message, delivery)
@@ -117,6 +117,22 @@ class Planner:
             part = lambda decision: transitions.on_subtask_ended(decision, message, task_id)  # noqa: E731
             self._decide(uow, envelope, head.parent_task_id, part)
 
+    def part_given_up(self, uow: UnitOfWork, envelope: Envelope, reason: str) -> None:
+        """A part of a larger task became a dead letter: the larger one learns that it failed, and does not wait for it."""
+        message = envelope.message()
+        if not isinstance(message, c.SubmitTask) or not message.parent_task_id or not envelope.task_id:
+            return
+        task_id = envelope.task_id
+        known = uow.tasks.head(task_id, lock=False)
+        if known and known.tenant == envelope.tenant:
+            return  # it was taken before, and will end
+        ended = v.TaskEnded(outcome="failed", reason="input_unusable", detail=reason[:8000])
+        part = lambda decision: transitions.on_subtask_ended(decision, ended, task_id)  # noqa: E731
+        try:
+            self._decide(uow, envelope, message.parent_task_id, part)
+        except ValueError as error:
+            logger.warning("%s is not told that its part %s was refused: %s", message.parent_task_id, task_id, error)
+
     def _decide(
         self,
         uow: UnitOfWork,
@@ -132,9 +148,7 @@ class Planner:
             return
         head, task = found
         if head.tenant != envelope.tenant:
-            raise MessageError(
-                f"tenant {envelope.tenant!r} has no task {task_id!r}: a message about a task names its tenant"
-            )
+            raise MessageError(another_tenants(envelope, task_id))
         with span(
             DECIDE,
             envelope.type,
@@ -241,8 +255,9 @@ class Planner:
         if message.fork_of is None:
             return None
         task_id, step = message.fork_of
-        source = self._log.read(uow, task_id, step)
-        if source is None or source.tenant != tenant:
+        head = uow.tasks.head(task_id, lock=False)
+        source = self._log.read(uow, task_id, step) if head and head.tenant == tenant else None
+        if source is None:
             raise MessageError(f"cannot fork task {task_id!r} at step {step}: it has no such step with an observation")
         return source
 
@@ -265,15 +280,16 @@ def _require_own(uow: UnitOfWork, envelope: Envelope, message: c.SubmitTask) -> 
     Raises:
         MessageError: the task names what is another tenant's.
     """
+    parent = uow.tasks.head(message.parent_task_id, lock=False) if message.parent_task_id else None
+    if message.parent_task_id is not None and (parent is None or parent.tenant != envelope.tenant):
+        raise MessageError(f"not a task: there is no task {message.parent_task_id!r} that it could be a part of")
     sessions = {ref.key.partition("/")[0] for ref in _objects(message)}
     if envelope.session_id:
         sessions.add(envelope.session_id)
+    if parent is not None:
+        sessions.discard(parent.session_id)  # an earlier build let its tenant in
     if sessions and (foreign := uow.tasks.foreign_session(sessions, envelope.tenant)):
         raise MessageError(f"not a task: the session {foreign!r} is another tenant's")
-    if message.parent_task_id is not None:
-        parent = uow.tasks.head(message.parent_task_id, lock=False)
-        if parent is None or parent.tenant != envelope.tenant:
-            raise MessageError(f"not a task: there is no task {message.parent_task_id!r} that it could be a part of")
 
 
 def _objects(message: c.SubmitTask) -> Iterator[ArtifactRef]:

@@ -27,7 +27,15 @@ def make(host: Host, commands: Commands) -> Dispatcher:
     table = handlers(planner)
     check_handlers("planner", table)
     spans = handler_spans(host.telemetry, "planner")
-    return Dispatcher("planner", table, backbone.database, backbone.outbox, middleware=[spans], foresee=foresee)
+    return Dispatcher(
+        "planner",
+        table,
+        backbone.database,
+        backbone.outbox,
+        middleware=[spans],
+        foresee=foresee,
+        given_up=planner.part_given_up,
+    )
 
 
 def consuming(host: Host, dispatcher: Dispatcher) -> Sequence[Part]:

@@ -4,7 +4,7 @@ import logging
 
 from longstride.agent.events import ActionObserved, ActionProposed, Submitted, load
 from longstride.contracts.artifact import ArtifactRef
-from longstride.contracts.envelope import Envelope
+from longstride.contracts.envelope import Envelope, MessageError, another_tenants
 from longstride.contracts.v1.commands import RecordFeedback
 from longstride.contracts.v1.events import PolicyPublished, TaskEnded
 from longstride.learning.reward import Component, Reward, with_feedback
@@ -39,6 +39,9 @@ class Recorder:
     def task_ended(self, envelope: Envelope, message: TaskEnded, uow: UnitOfWork, delivery: DeliveryInfo) -> None:
         """Record the trajectory and its first reward."""
         assert envelope.task_id is not None, "an ended task has an id"
+        head = uow.tasks.head(envelope.task_id, lock=False)
+        if head is not None and head.tenant != envelope.tenant:
+            raise MessageError(another_tenants(envelope))
         with span(names.RECORD_TRAJECTORY, attributes={names.OUTCOME: message.outcome, names.REASON: message.reason}):
             trajectory = self._trajectory(envelope, message, uow)
             data = trajectory.model_dump_json(exclude_none=True).encode()
@@ -58,6 +61,8 @@ class Recorder:
         stored = uow.trajectories.get(envelope.task_id or "")
         if stored is None:
             raise LookupError(f"task {envelope.task_id!r} has no trajectory yet: feedback is for tasks that have ended")
+        if stored.tenant != envelope.tenant:
+            raise MessageError(another_tenants(envelope))
         latest = uow.rewards.latest(stored.task_id)
         assert latest is not None, "a trajectory and its first reward are one transaction"
         _reward(uow, stored.task_id, with_feedback(_judgement(latest), message, stored.reason))  # type: ignore[arg-type]

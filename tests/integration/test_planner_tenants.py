@@ -1,7 +1,10 @@
 """A tenant's tasks, sessions and objects are its own: whoever knows an id of another tenant's gets nothing by it."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -17,8 +20,13 @@ from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.events import ActionExecuted, Generated, TaskEnded
 from longstride.contracts.v1.input_file import InputFile
 from longstride.messaging.handling import DeliveryInfo
+from longstride.messaging.outbox import Outbox
 from longstride.storage.memory import MemoryArtifacts
+from longstride.storage.unit_of_work import UnitOfWork
+from services.telemetry.handlers import Recorder, handlers
+from tests.support.eventually import eventually
 from tests.support.played_stack import PlayedStack, turns
+from tests.support.tasks import a_head
 
 LOOK = Action(tool="shell", arguments={"command": "ls"})
 OBJECT = ref_for(b"theirs", session="session_theirs", kind="output")
@@ -53,6 +61,17 @@ class Planners:
         with psycopg.connect(self.url) as connection:
             wanted = "SELECT tenant, session_id, status, version, reply_to FROM tasks WHERE id = %s"
             return connection.execute(wanted, (task_id,)).fetchone()
+
+    def begin(self) -> AbstractContextManager[UnitOfWork]:
+        return self._stack.database.begin()
+
+    def waiting_for_a_lock(self) -> int:
+        with psycopg.connect(self.url) as connection:
+            (count,) = connection.execute(
+                "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database "
+                "WHERE NOT granted AND locktype = 'advisory' AND d.datname = current_database()"
+            ).fetchone() or (0,)
+        return int(count)
 
     def close(self) -> None:
         self._stack.database.close()
@@ -135,3 +154,59 @@ def test_a_pause_from_the_future_is_not_the_last_word_for_ever(planners: Planner
     paused = planners.head()
     planners.send(c.ResumeTask(), "theirs", "task_theirs")
     assert planners.head()[3] > paused[3]  # type: ignore[index]
+
+
+def test_nobody_scores_anothers_task(planners: Planners) -> None:
+    recorder = handlers(Recorder(MemoryArtifacts(), Outbox()))
+    planners.send(c.CancelTask(), "theirs", "task_theirs")
+    seq = planners.head()[3]  # type: ignore[index]
+    ended = TaskEnded(outcome="cancelled", reason="cancelled", last_seq=seq)
+    score = c.RecordFeedback(score=1.0)
+
+    def tell(message: Contract, tenant: str) -> None:
+        envelope = seal(message, task_id="task_theirs", session_id="session_theirs", tenant=tenant)
+        with planners.begin() as uow:
+            recorder[envelope.type](envelope, message, uow, DeliveryInfo("longstride.telemetry"))
+
+    def rewards() -> list[tuple[Any, ...]]:
+        with psycopg.connect(planners.url) as connection:
+            return connection.execute("SELECT version, source FROM rewards ORDER BY version").fetchall()
+
+    with pytest.raises(MessageError, match="'mine' has no task 'task_theirs'"):
+        tell(ended, "mine")
+    tell(ended, "theirs")
+    before = rewards()
+    with pytest.raises(MessageError, match="'mine' has no task 'task_theirs'"):
+        tell(score, "mine")
+    assert rewards() == before
+    tell(score, "theirs")
+    assert len(rewards()) == len(before) + 1
+
+
+def test_a_session_that_two_share_is_the_firsts_and_stays_open_to_the_parts_of_the_other(planners: Planners) -> None:
+    with planners.begin() as uow:  # as an earlier build let in
+        uow.tasks.insert(a_head(id="task_mine", tenant="mine", session_id="session_theirs", status="running"))
+    planners.send(SubmitTask(instruction="Theirs."), "theirs", "task_more", "session_theirs")
+    part = SubmitTask(instruction="A part.", parent_task_id="task_mine")
+    planners.send(part, "mine", "task_part", "session_theirs")
+    assert [planners.head(task)[0] for task in ("task_more", "task_part")] == ["theirs", "mine"]  # type: ignore[index]
+    with pytest.raises(MessageError, match="'session_theirs' is another tenant's"):
+        planners.send(SubmitTask(instruction="Mine."), "mine", "task_next", "session_theirs")
+
+
+def test_of_two_that_ask_for_a_session_at_once_one_gets_it(planners: Planners) -> None:
+    asked = Event()
+
+    def second() -> str | None:
+        with planners.begin() as uow:
+            asked.set()
+            return uow.tasks.foreign_session(["session_new"], "mine")
+
+    with ThreadPoolExecutor(1) as pool:
+        with planners.begin() as uow:
+            assert uow.tasks.foreign_session(["session_new"], "theirs") is None
+            answer = pool.submit(second)
+            assert asked.wait(10)
+            eventually(lambda: planners.waiting_for_a_lock() == 1)
+            uow.tasks.insert(a_head(tenant="theirs", session_id="session_new"))
+        assert answer.result(10) == "session_new"

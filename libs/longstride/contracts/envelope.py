@@ -97,6 +97,12 @@ def seal(message: Contract, **fields: Any) -> Envelope:
     return Envelope(type=message_type(message), body=message.model_dump(mode="json", exclude_none=True), **fields)
 
 
+def another_tenants(envelope: Envelope, task_id: str | None = None) -> str:
+    """What its sender is told of a message about a task that is not its tenant's; ``task_id``: where the envelope names another."""
+    named = task_id or envelope.task_id
+    return f"tenant {envelope.tenant!r} has no task {named!r}: a message about a task names its tenant"
+
+
 def message_type(message: Contract) -> str:
     """``SubmitTask(...)`` → ``"submit_task"``."""
     return TYPES[type(message)]

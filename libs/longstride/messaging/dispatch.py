@@ -53,6 +53,7 @@ class Dispatcher:
         max_failures: int = MAX_FAILURES,
         first_retry_s: float = 1.0,
         foresee: Callable[[UnitOfWork, Envelope], object] = lambda _uow, _envelope: None,
+        given_up: Callable[[UnitOfWork, Envelope, str], object] = lambda _uow, _envelope, _reason: None,
     ) -> None:
         """
         Args:
@@ -64,6 +65,7 @@ class Dispatcher:
             max_failures: after so many the message is a dead letter.
             first_retry_s: after a failure; doubled each time.
             foresee: queues what the handler is sure to read, so that it travels with the inbox's row.
+            given_up: does what else there is to do about a message that could be read and became a dead letter, with the reason.
         """
         self._service = service
         self._handlers = {type_: wrapped(handler, list(middleware)) for type_, handler in handlers.items()}
@@ -72,6 +74,7 @@ class Dispatcher:
         self._max_failures = max_failures
         self._first_retry_s = first_retry_s
         self._foresee = foresee
+        self._given_up = given_up
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -105,7 +108,7 @@ class Dispatcher:
         try:
             return self._handle(handler, envelope, delivery)
         except MessageError as error:
-            return self._refuse(delivery, str(error))
+            return self._refuse(delivery, str(error), envelope)
         except OUTAGES:
             raise
         except Exception as error:
@@ -135,11 +138,13 @@ class Dispatcher:
                 time.sleep(delay_s(attempt, first_s=0.005, limit_s=0.2))
         raise AssertionError("the last try returns or raises")
 
-    def _refuse(self, delivery: Delivery, reason: str) -> Verdict:
+    def _refuse(self, delivery: Delivery, reason: str, envelope: Envelope | None = None) -> Verdict:
         """Keep a message that cannot be understood, and tell who waits for an answer."""
         logger.warning("%s: dead letter from %s: %s", self._service, delivery.queue, reason)
         with self._database.begin() as uow:
             bury(uow, delivery, reason)
+            if envelope is not None:
+                self._given_up(uow, envelope, reason)
             if delivery.reply_to is not None and _may_be_a_task(delivery.body):
                 rejection = seal(TaskRejected(reason=reason[:8000]), causation_id=_claimed_id(delivery.body))
                 self._outbox.reply(uow, rejection, delivery.reply_to, delivery.correlation_id)
@@ -153,6 +158,7 @@ class Dispatcher:
             if failures >= self._max_failures:
                 bury(uow, delivery, f"failed {failures} times; the last time:\n{summary(error)}")
                 uow.delivery_failures.forget(self._service, envelope.message_id)
+                self._given_up(uow, envelope, reason)
                 return "buried"
             uow.timers.set(
                 f"retry:{self._service}:{envelope.message_id}",

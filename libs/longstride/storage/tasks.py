@@ -76,7 +76,12 @@ _LIST = f"""
       AND (%(session_id)s::text IS NULL OR session_id = %(session_id)s)
       AND (%(before)s::text IS NULL OR (created_at, id) < (SELECT b.created_at, b.id FROM tasks b WHERE b.id = %(before)s))
     ORDER BY created_at DESC, id DESC LIMIT %(limit)s"""
-_FOREIGN = "SELECT session_id FROM tasks WHERE session_id = ANY(%s) AND tenant <> %s LIMIT 1"
+_LOCK_SESSION = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 1))"
+_FOREIGN = """
+    SELECT session_id FROM (
+        SELECT DISTINCT ON (session_id) session_id, tenant FROM tasks WHERE session_id = ANY(%s)
+        ORDER BY session_id, created_at, id) AS first
+    WHERE tenant <> %s LIMIT 1"""
 
 _ADMISSION_LOCK = 0x6C6F6E67
 """The advisory lock that admissions queue behind: one key for every planner on this database."""
@@ -155,7 +160,13 @@ class Tasks:
         return head
 
     def foreign_session(self, sessions: Collection[str], tenant: str) -> str | None:
-        """One of these sessions in which another tenant has a task; ``None``: there is none."""
+        """One of these sessions that is another tenant's; ``None``: there is none.
+
+        A session is the tenant's whose task was its first. Until the transaction ends no other may become the first: two that ask
+        at once are told one after the other.
+        """
+        for session in sorted(sessions):
+            self._transaction.later(_LOCK_SESSION, (session,))
         found: str | None = self._transaction.value(_FOREIGN, (list(sessions), tenant))
         return found
 
