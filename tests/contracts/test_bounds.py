@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from longstride.agent.soundness import objection
 from longstride.contracts.envelope import decode, seal
 from longstride.contracts.most import clipped, excesses
 from longstride.contracts.v1 import MESSAGES, commands
-from longstride.contracts.v1.commands import SubmitTask
+from longstride.contracts.v1.commands import SubmitTask, Sweep
 
 COMMANDS = [name for name, model in MESSAGES.items() if model.__module__ == commands.__name__]
 STORED = Path(__file__).parent / "golden" / "stored"
@@ -136,3 +137,8 @@ def test_what_was_brought_within_the_bounds_may_be_submitted() -> None:
     assert within.sandbox.output_mb == 1 << 20
     assert within.sampling.seed == -(1 << 63)
     assert clipped(within) is within
+
+
+def test_a_sweep_that_is_to_remember_for_ever_does_so_for_thirty_years() -> None:
+    wanted = clipped(Sweep(orphans_after_s=86_400, keep_spans_s=1e300))
+    assert (wanted.orphans_after_s, timedelta(seconds=wanted.keep_spans_s).days) == (86_400, 11_574)

@@ -2,9 +2,10 @@
 
 import pytest
 
+from longstride.agent.soundness import objection
 from longstride.contracts.v1.action import Usage
 from longstride.contracts.v1.commands import CancelTask, Generate, SubmitTask
-from longstride.contracts.v1.limits import Limits
+from longstride.contracts.v1.limits import Limits, SandboxLimits
 from tests.support.rehearsal import Rehearsal
 
 PARTS = [
@@ -85,3 +86,12 @@ def test_a_part_that_ends_twice_counts_once() -> None:
 def test_an_unsound_request_is_an_observation(tasks: object, why: str) -> None:
     play = Rehearsal().start().propose("delegate", tasks=tasks)
     assert why in play.sent(Generate)[0].context.tail[-1].content
+
+
+def test_the_parts_of_a_task_that_has_more_than_is_taken_now_may_be_submitted() -> None:
+    limits, sandbox = Limits(tokens=10**15, cost_usd=1e20), SandboxLimits(output_bytes=1 << 40)
+    play = Rehearsal(limits=limits, sandbox=sandbox).start().propose("delegate", tasks=PARTS)
+    assert objection(play.task.submit, ()) is not None
+    sent = play.sent(SubmitTask)
+    assert [objection(part, ()) for part in sent] == [None, None]
+    assert sent[0].sandbox.output_bytes == 64 << 20

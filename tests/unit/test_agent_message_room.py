@@ -76,9 +76,19 @@ def test_details_of_checks_share_the_room(count: int, sign: str) -> None:
     assert with_room([result(1, detail="short")]) == (result(1, detail="short"),)
 
 
-def test_a_broken_check_stays_broken() -> None:
-    (first, *_) = with_room([result(i, error="e" * 4000) for i in range(100)])
+@pytest.mark.parametrize("sign", ["x", "\x01", "\U0001f600"])
+def test_a_broken_check_stays_broken(sign: str) -> None:
+    (first, *_) = with_room([result(i, error=sign * 4000) for i in range(100)])
     assert first.error
+
+
+@pytest.mark.parametrize("sign", ["x", "é", "\x01", "\U0001f600"])
+def test_why_a_check_is_broken_is_said_before_its_detail(sign: str) -> None:
+    why = "the program is missing"
+    checks = with_room([result(i, error=why, detail=sign * 4096) for i in range(20)])
+    assert {check.error for check in checks} == {why}
+    assert all(check.detail.startswith(sign * 40) for check in checks)
+    assert sum(map(size, checks)) <= OF_CHECKS
 
 
 @pytest.mark.parametrize("sign", ["x", "\x01", "\U0001f600"])

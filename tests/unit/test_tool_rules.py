@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from longstride.agent.argument_paths import astray
 from longstride.agent.redaction import redact, redact_check
-from longstride.agent.tool_rules import Allowed, Denied, NeedsApproval, faults, offered, rule
+from longstride.agent.tool_rules import Allowed, Denied, NeedsApproval, faults, offered, rule, too_large
 from longstride.contracts.v1.action import Action, CheckResult
 from longstride.contracts.v1.commands import ApproveAction, ExecuteAction, Generate, SubmitTask
 from longstride.contracts.v1.tool_rules import RulesInForce, ToolRules
@@ -353,10 +353,20 @@ def test_odd_paths_and_addresses_break_nothing(text: str) -> None:
     assert rule(action, rules(approvals=[SECRETS, {**SECRETS, "pattern": "zzz"}]), 0) == Allowed()
 
 
-def test_a_pattern_that_would_cost_much_for_each_character_is_refused() -> None:
-    costly = "(?:x{0,1000}|x{0,999}|x{0,998})y"
-    for found in (
-        faults(rules(approvals=[{"tool": "shell", "path": "$.command", "pattern": costly}]), TOOLS),
-        faults(rules(redactions=[{"pattern": costly}]), TOOLS),
-    ):
-        assert "is too large: RE2 makes" in next(iter(found))
+@pytest.mark.parametrize(
+    ("pattern", "approval", "redaction"),
+    [
+        ("(?:x{0,1000}|x{0,999}|x{0,998})y", True, False),
+        (".".join([r"[A-Za-z0-9_-]{10,1000}"] * 3).replace(".", r"\."), True, False),  # a JSON Web Token
+        (r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[\s\S]{1,1000}", True, False),
+        ("|".join(r"[A-Za-z0-9_-]{10,1000}" + sign for sign in "!?%&/()"), True, True),
+    ],
+)
+def test_a_pattern_that_would_cost_much_is_refused_where_it_is_set(
+    pattern: str, approval: bool, redaction: bool
+) -> None:
+    approvals = rules(approvals=[{"tool": "shell", "path": "$.command", "pattern": pattern}])
+    redactions = rules(redactions=[{"pattern": pattern}])
+    for wanted, refused in ((approvals, approval), (redactions, redaction)):
+        assert ["is too large: RE2 makes" in fault for fault in too_large(wanted)] == [True] * refused
+        assert list(faults(wanted, TOOLS)) == [], "rules that are in force stay in force"

@@ -8,11 +8,9 @@ from longstride.agent.task import Task
 from longstride.contracts.ids import derived_id
 from longstride.contracts.most import clipped
 from longstride.contracts.v1.action import Action, Observation
-from longstride.contracts.v1.commands import CancelTask, SubmitTask
+from longstride.contracts.v1.commands import MOST_INSTRUCTION, CancelTask, SubmitTask
 
 MOST_NAME = 64
-MOST_INSTRUCTION = 32_768
-"""Characters; of ``SubmitTask.instruction``."""
 NEEDS_ROOM = 2048
 """Kept free for what earlier parts say."""
 KNOWN = "\n\nKnown so far:"

@@ -37,15 +37,14 @@ def with_room(checks: Sequence[CheckResult], most: int = OF_CHECKS) -> tuple[Che
     """The checks' results, each with as much of its detail as there is room for."""
     bare = [check.model_copy(update={"detail": "", "error": check.error and ""}) for check in checks]
     share = max(0, most - sum(map(size, bare))) // max(1, len(checks))
-    return tuple(
-        check.model_copy(
-            update={
-                "detail": fitting(check.detail, share),
-                "error": check.error and (fitting(check.error, share - len(check.detail.encode())) or "broken"),
-            }
-        )
-        for check in checks
-    )
+    return tuple(_within(check, share) for check in checks)
+
+
+def _within(check: CheckResult, room: int) -> CheckResult:
+    """Why a check is broken comes first; its detail has what that leaves."""
+    error = check.error and (fitting(check.error, room) or "broken")
+    taken = len(json.dumps(error or "", ensure_ascii=False).encode()) - 2
+    return check.model_copy(update={"error": error, "detail": fitting(check.detail, room - taken)})
 
 
 def fitted(ended: TaskEnded) -> TaskEnded:

@@ -17,7 +17,9 @@ Schemas = Mapping[str, Mapping[str, Any]]
 NO_SCHEMAS: Schemas = {}
 NO_LINKS: Mapping[str, str] = {}
 MOST_INSTRUCTIONS = 2000
-"""Of RE2, in a pattern: each may be visited for each character of what an agent or its programs write."""
+"""Of RE2, in an approval's pattern: each may be visited for each character of what an agent writes."""
+MOST_OF_REDACTIONS = 20_000
+"""The same of a redaction's: a token of three parts with a thousand characters each has 15,000."""
 ANYTHING = ToolRules()
 """What holds where nobody has set rules."""
 
@@ -127,6 +129,16 @@ def faults(rules: ToolRules, tools: Collection[str], schemas: Schemas = NO_SCHEM
         yield from _pattern_faults(f"redactions.{i}", None, redaction.pattern, may_be_empty=False)
 
 
+def too_large(rules: ToolRules) -> Iterator[str]:
+    """Which patterns cost more than one that somebody sets may: a sentence each. Rules that are in force are not asked."""
+    patterns = [(f"approvals.{i}", need.pattern, MOST_INSTRUCTIONS) for i, need in enumerate(rules.approvals)]
+    patterns += [(f"redactions.{i}", out.pattern, MOST_OF_REDACTIONS) for i, out in enumerate(rules.redactions)]
+    for where, pattern, most in patterns:
+        with suppress(InvalidPattern):  # a fault
+            if pattern is not None and (size := regex(pattern).programsize) > most:
+                yield f"{where}: {pattern!r} is too large: RE2 makes {size} instructions of it, {most} are taken"
+
+
 def _path_faults(where: str, need: ApprovalNeeded, schemas: Schemas) -> Iterator[str]:
     if need.path is None or need.tool not in schemas:
         return
@@ -139,8 +151,6 @@ def _pattern_faults(where: str, at: str | None, pattern: str | None, may_be_empt
     try:
         if at is not None:
             path(at)
-        if pattern is not None and (size := regex(pattern).programsize) > MOST_INSTRUCTIONS:
-            yield f"{where}: {pattern!r} is too large: RE2 makes {size} instructions of it, {MOST_INSTRUCTIONS} are taken"
         if pattern is not None and regex(pattern).search("") and not may_be_empty:
             yield f"{where}: {pattern!r} is found in no text at all, and so everywhere; make it need a character"
     except InvalidPattern as fault:

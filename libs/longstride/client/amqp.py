@@ -68,6 +68,11 @@ class Client:
     def send(self, command: Contract, task_id: str, *, tenant: str = DEFAULT_TENANT) -> str:
         """Publish a command about a task; returns the message's id. Nothing answers it: look at the task.
 
+        Args:
+            command: what is to become of the task.
+            task_id: whole.
+            tenant: the task's. Under another's name the command becomes a dead letter, and the task hears nothing of it.
+
         Raises:
             UsageProblem: that cannot be a task's id or a tenant.
             Unroutable, BrokerRefused, Unreachable: it is on no queue.

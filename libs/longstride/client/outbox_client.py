@@ -45,7 +45,7 @@ class OutboxClient:
         return OutboxHandle(self.reader, envelope, task.idempotency_key)
 
     def send(self, command: Contract, task_id: str, *, tenant: str = DEFAULT_TENANT) -> str:
-        """Publish a command about a task; returns the message's id."""
+        """Publish a command about a task; returns the message's id. Under another tenant's name than the task's it becomes a dead letter."""
         envelope = sealed(signed(command), task_id=task_id, tenant=tenant)
         self._publish(envelope)
         return envelope.message_id

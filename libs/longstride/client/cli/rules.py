@@ -136,7 +136,7 @@ def _read(file: str) -> ToolRules:
     Raises:
         UsageProblem: they cannot hold; each reason is a sentence.
     """
-    from longstride.agent.tool_rules import faults
+    from longstride.agent.tool_rules import faults, too_large
     from longstride.client.cli.mcp import known_tools
 
     text = sys.stdin.read() if file == "-" else _text(Path(file))
@@ -146,7 +146,8 @@ def _read(file: str) -> ToolRules:
     except ValidationError as error:
         raise UsageProblem(f"{file}: {explain(error, 'it')}") from error
     tools = known_tools()
-    if why := list(faults(rules, tools.names, {spec.name: spec.parameters for spec in tools.specs(tools.names)})):
+    schemas = {spec.name: spec.parameters for spec in tools.specs(tools.names)}
+    if why := [*faults(rules, tools.names, schemas), *too_large(rules)]:
         raise UsageProblem(f"{file}: {'; '.join(why)}")
     return rules
 

@@ -36,6 +36,10 @@ SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9.
 """Of a value that only the tool-executor's side knows."""
 
 
+MOST_INSTRUCTION = 32_768
+"""Characters of what a task is told to do."""
+
+
 class Sampling(Contract):
     """How a policy samples."""
 
@@ -49,7 +53,7 @@ class Sampling(Contract):
 class SubmitTask(Contract):
     """Accept a task. Published by a person or program; answered with ``task_accepted`` or ``task_rejected``, then ``task_ended``."""
 
-    instruction: Annotated[str, StringConstraints(min_length=1, max_length=32_768, strip_whitespace=True)]
+    instruction: Annotated[str, StringConstraints(min_length=1, max_length=MOST_INSTRUCTION, strip_whitespace=True)]
     """What to do, in words."""
     inputs: tuple[InputFile, ...] = ()
     """Files laid into the workspace."""
