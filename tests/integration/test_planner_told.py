@@ -1,4 +1,4 @@
-"""A part that is refused, whatever for, is told to its parent: it goes on and does not wait for nothing."""
+"""What would leave a task waiting for nothing is told to it, whoever its tenant is: a part that is refused, a command that is lost."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +13,7 @@ from longstride.contracts.v1.commands import SubmitTask
 from longstride.messaging.backbone import Backbone
 from longstride.messaging.commands import QueuedCommands
 from longstride.messaging.dispatch import Dispatcher
+from longstride.messaging.reaper import Reaper
 from longstride.messaging.timers import Timers
 from longstride.storage.memory import MemoryArtifacts
 from services.planner.handlers import Planner, foresee, handlers
@@ -42,7 +43,7 @@ class Forgetful(Planner):
         super().submit_task(envelope, message, *more)
 
 
-def serve(backbone: Backbone, running: ExitStack, kind: type[Planner]) -> None:
+def serve(backbone: Backbone, running: ExitStack, kind: type[Planner], policy: bool = True) -> None:
     """A planner, and a policy that delegates first of all."""
     planner = kind(
         MemoryArtifacts(),
@@ -68,7 +69,8 @@ def serve(backbone: Backbone, running: ExitStack, kind: type[Planner]) -> None:
             post(backbone, command.follow(said))
 
     start_consumer(running, backbone, QUEUE, dispatcher)
-    start_consumer(running, backbone, "longstride.generate.fast", answer)
+    if policy:
+        start_consumer(running, backbone, "longstride.generate.fast", answer)
     start_part(running, Timers(backbone.database, backbone.outbox, every_s=0.02))
 
 
@@ -81,6 +83,36 @@ def observations(backbone: Backbone) -> list[str]:
     with backbone.database.begin() as uow:
         stored = uow.events.read("task_parent")
     return [row.payload["observation"]["text"] for row in stored if row.type == "action_observed"]
+
+
+def status(backbone: Backbone) -> tuple[str, str | None] | None:
+    with backbone.database.begin() as uow:
+        head = uow.tasks.head("task_parent", lock=False)
+    return head and (head.status, head.reason)
+
+
+def test_a_command_that_nobody_can_read_any_more_ends_its_task(backbone: Backbone, running: ExitStack) -> None:
+    serve(backbone, running, Planner, policy=False)
+    post(backbone, seal(SubmitTask(instruction="x"), task_id="task_parent", session_id="session_1", tenant="acme"))
+    eventually(lambda: status(backbone) == ("running", None))
+    with backbone.database.engine.begin() as connection:
+        message_id = connection.exec_driver_sql("SELECT message_id FROM attempts").scalar_one()
+        connection.exec_driver_sql("UPDATE attempts SET command = jsonb_set(command, '{version}', '9')")
+    with backbone.database.begin() as uow:
+        uow.attempts.claim(message_id, "dead-worker", ttl_s=0.1)
+    reaper = Reaper(
+        backbone.database,
+        backbone.outbox,
+        backbone.bus,
+        backbone.leases,
+        unsafe=lambda _: False,
+        every_s=0.05,
+        silence_s=0.1,
+    )
+    start_part(running, reaper)
+    eventually(lambda: status(backbone) == ("failed", "policy_unavailable"))
+    with backbone.database.begin() as uow:
+        assert uow.dead_letters.list() == []
 
 
 @pytest.mark.parametrize("why", ["the id is another's", "the handler fails"])
