@@ -7,13 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from longstride.client.cli import steering
 from longstride.contracts.artifact import ArtifactRef, NamedArtifact
 from longstride.contracts.v1.action import Action, CheckResult, Observation, Usage
 from longstride.contracts.v1.events import ActionExecuted
@@ -22,6 +21,7 @@ from longstride.observability.span_record import SpanRecord
 from longstride.sandbox.volumes import DirectoryVolumes
 from longstride.sandbox.workspace import Workspaces
 from tests.support.command_line import longstride
+from tests.support.eventually import eventually
 from tests.support.played_stack import PlayedStack, turns
 from tests.support.servers import Servers
 
@@ -93,13 +93,6 @@ SCRIPT = (
 @pytest.fixture
 def world(database_url: str, servers: Servers, bucket: str, tmp_path: Path, capsys, monkeypatch) -> World:
     return World(database_url, servers, bucket, tmp_path, capsys, monkeypatch)
-
-
-def until(done: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.02)
 
 
 def test_run_publishes_follows_and_ends_with_the_outcome(world: World) -> None:
@@ -272,17 +265,74 @@ def test_pause_message_and_resume_reach_the_task(world: World) -> None:
     assert world.longstride("message", task, "")[0] == 2
 
 
+def outbox(world: World) -> list[tuple[object, ...]]:
+    """What waits to be sent; no stack runs that would take it."""
+    with psycopg.connect(world.database_url) as connection:
+        return connection.execute("SELECT id FROM outbox ORDER BY id").fetchall()
+
+
+STEERING = [["cancel"], ["pause"], ["resume"], ["message", "Hurry."]]
+
+
+@pytest.mark.parametrize("command", STEERING, ids=lambda command: command[0])
+def test_another_tenants_task_is_not_found_and_hears_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setattr(steering, "EFFECT_S", 0.0)
+    task = world.waiting("--tenant", "acme")
+    before = outbox(world)
+    name, *rest = command
+    for tenant in ("mine", "default"):
+        code, out, err = world.longstride(name, task, *rest, "--tenant", tenant)
+        assert (code, out) == (4, ""), err
+        assert f"no task {task!r} of the tenant {tenant!r}" in err
+    assert outbox(world) == before
+    assert world.longstride(name, task, *rest, "--tenant", "acme")[0] == 0
+    assert len(outbox(world)) == len(before) + 1
+
+
+@pytest.mark.parametrize("command", STEERING, ids=lambda command: command[0])
+@pytest.mark.parametrize("options", [(), ("--tenant", "acme")], ids=["untold", "told"])
+def test_the_tenant_of_a_task_need_not_be_told(world: World, command: list[str], options: tuple[str, ...]) -> None:
+    task = world.waiting("--tenant", "acme")
+    with world.stack():
+        name, *rest = command
+        code, out, err = world.longstride(name, task, *rest, *options, "--json")
+    assert (code, json.loads(out)["task_id"]) == (0, task), err
+
+
+@pytest.mark.parametrize(
+    ("status", "name", "told"),
+    [
+        ("running", "cancel", "once a planner has read it"),
+        ("running", "pause", "once the call in flight is over"),
+        ("parked", "resume", "once a planner has read it, and goes on waiting for an approval"),
+        ("queued", "resume", "once there is a place for the task among the running ones"),
+    ],
+)
+def test_what_an_effect_waits_for_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, status: str, name: str, told: str
+) -> None:
+    """No planner runs, so that nothing comes of it."""
+    task = world.waiting()
+    with psycopg.connect(world.database_url) as connection:
+        connection.execute("UPDATE tasks SET status = %s WHERE id = %s", (status, task))
+    monkeypatch.setattr(steering, "EFFECT_S", 0.0)
+    code, _, err = world.longstride(name, task)
+    assert (code, f"asked for; it shows {told}" in err) == (0, True), err
+
+
 def test_approve_decides_the_action_that_waits(world: World) -> None:
     script = ((shell("rm -r out"), Observation(status="ok", text="gone")), SCRIPT[2])
     with world.stack(*script):
         _, out, _ = world.longstride("submit", "x", "--approve", "always")
         task = out.strip()
-        until(lambda: json.loads(world.longstride("show", task, "--json")[1])["phase"] == "awaiting_approval")
+        eventually(lambda: json.loads(world.longstride("show", task, "--json")[1])["phase"] == "awaiting_approval")
         assert "waiting" in world.longstride("show", task)[1]
         wrong = world.longstride("approve", task, "--step", "2")
         assert (wrong[0], "does not wait" in wrong[2]) == (6, True)
         assert world.longstride("approve", task, "--step", "1", "--deny", "--reason", "not today")[0] == 0
-        until(lambda: json.loads(world.longstride("show", task, "--json")[1])["phase"] == "awaiting_approval")
+        eventually(lambda: json.loads(world.longstride("show", task, "--json")[1])["phase"] == "awaiting_approval")
         first = json.loads(world.longstride("show", task, "--json")[1])["steps"][0]
         assert (first["status"], "not today" in first["decision"]) == ("denied", True)
         code, _, err = world.longstride("approve", task, "--step", "1")
@@ -290,7 +340,7 @@ def test_approve_decides_the_action_that_waits(world: World) -> None:
         told = f"step 1 was denied by {who}: not today; step 2 of {task[-8:]} does wait"
         assert (code, told in err) == (6, True), err
         assert world.longstride("approve", task)[0] == 0
-        until(lambda: json.loads(world.longstride("show", task, "--json")[1])["task"]["status"] == "succeeded")
+        eventually(lambda: json.loads(world.longstride("show", task, "--json")[1])["task"]["status"] == "succeeded")
     code, _, err = world.longstride("approve", task)
     assert code == 6
     assert re.search(
@@ -363,7 +413,7 @@ def test_feedback_is_for_tasks_that_ended(world: World) -> None:
 def test_a_denied_answer_is_not_shown_as_one(world: World) -> None:
     with world.stack((Action(tool="submit", arguments={"answer": "42"}), None)):
         task = world.longstride("submit", "x", "--approve", "always")[1].strip()
-        until(lambda: json.loads(world.longstride("show", task, "--json")[1])["phase"] == "awaiting_approval")
+        eventually(lambda: json.loads(world.longstride("show", task, "--json")[1])["phase"] == "awaiting_approval")
         assert world.longstride("approve", task, "--deny")[0] == 0
         assert world.longstride("cancel", task)[0] == 0
         page = world.longstride("show", task)[1]
@@ -531,7 +581,7 @@ def test_ctrl_c_lets_go_of_the_task_and_says_how_to_watch_it(world: World) -> No
             text=True,
         )
         with process:
-            until(lambda: json.loads(world.longstride("tasks", "--json")[1]))
+            eventually(lambda: json.loads(world.longstride("tasks", "--json")[1]))
             assert process.stdout is not None
             assert process.stdout.readline().startswith("▸ task_")
             process.send_signal(signal.SIGINT)

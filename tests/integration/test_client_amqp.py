@@ -1,8 +1,9 @@
 """The client's side of AMQP against a real RabbitMQ, with a stand-in for the planner."""
 
 import getpass
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -20,18 +21,13 @@ from longstride.client.sdk import (
 )
 from longstride.contracts.envelope import Envelope, MessageError
 from longstride.contracts.v1.events import TaskRejected
+from tests.support.command_line import longstride
 from tests.support.cuttable import Cuttable
+from tests.support.eventually import eventually
 from tests.support.servers import Servers, virtual_host
 from tests.support.standin_planner import DONE, StandinPlanner, declare
 
 TASK = SubmitTask(instruction="Count to three.")
-
-
-def until(done: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.02)
 
 
 def test_a_task_is_accepted_and_its_outcome_comes_back(amqp_url: str) -> None:
@@ -106,7 +102,7 @@ def test_an_answer_that_does_not_come_is_an_error_and_can_be_waited_for_again(am
 def test_commands_arrive_with_their_task(amqp_url: str) -> None:
     with StandinPlanner(amqp_url) as planner, Client(amqp_url) as client:
         message_id = client.send(CancelTask(reason="enough"), "task_1", tenant="acme")
-        until(lambda: bool(planner.seen))
+        eventually(lambda: bool(planner.seen))
     (request,) = planner.seen
     assert (request.message_id, request.type, request.task_id, request.tenant) == (
         message_id,
@@ -182,3 +178,25 @@ def test_a_task_that_is_too_large_for_a_message_is_not_published(amqp_url: str) 
             client.submit(big)
         client.submit(TASK).outcome(10)
     assert [request.message() for request in planner.seen] == [TASK]
+
+
+@pytest.mark.parametrize(("options", "tenant"), [((), "default"), (("--tenant", "acme"), "acme")])
+@pytest.mark.parametrize("command", [["cancel"], ["pause"], ["resume"], ["message", "Hurry."]], ids=lambda c: c[0])
+def test_where_no_database_can_be_read_the_command_line_sends_for_the_tenant_that_is_told(
+    amqp_url: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    options: tuple[str, ...],
+    tenant: str,
+) -> None:
+    monkeypatch.delenv("LONGSTRIDE_DATABASE_URL", raising=False)
+    monkeypatch.setenv("LONGSTRIDE_AMQP_URL", amqp_url)
+    name, *rest = command
+    with StandinPlanner(amqp_url) as planner:
+        code, out, err = longstride(capsys, name, "task_1", *rest, *options, "--json")
+        eventually(lambda: planner.seen)
+    assert (code, "LONGSTRIDE_DATABASE_URL" in err) == (0, True)
+    (seen,) = planner.seen
+    assert (seen.type, seen.task_id, seen.tenant) == (f"{name}_task", "task_1", tenant)
+    assert json.loads(out) == {"task_id": "task_1", "status": None, "sent": seen.body}

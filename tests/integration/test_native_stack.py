@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,18 +19,10 @@ from minio import Minio
 from infra.native import Addresses, Stack, StackError
 from infra.native.install import missing
 from tests.conftest import ROOT, unavailable
+from tests.support.eventually import eventually
 
 CLI = [sys.executable, "-m", "infra.native"]
 SURVIVOR = "survivor"
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def running(process: psutil.Process) -> bool:
@@ -200,7 +191,7 @@ def test_a_killed_server_stays_dead_until_revived(own: Stack) -> None:
 
 def test_a_server_that_dies_by_itself_is_reported_and_can_be_revived(own: Stack) -> None:
     psutil.Process(own.status()["postgres"]["pid"]).kill()
-    assert eventually(lambda: own.status()["postgres"]["exit_code"] == -signal.SIGKILL)
+    eventually(lambda: own.status()["postgres"]["exit_code"] == -signal.SIGKILL)
     assert subprocess.run([*CLI, "status", "--folder", own.folder], cwd=ROOT, capture_output=True).returncode == 1
     assert "postgres: process" in (own.folder / "log" / "supervisor.log").read_text()
     own.revive("postgres")
@@ -224,8 +215,8 @@ def test_the_death_of_the_owner_takes_everything_with_it(
     processes = [*family(supervisor(stacks[1])), *psutil.Process(throwaway.pid).children()]
     assert len(processes) > 10
     throwaway.kill()
-    assert eventually(lambda: not any(running(process) for process in processes)), processes
-    assert eventually(lambda: not folder.exists())
+    eventually(lambda: not any(running(process) for process in processes))
+    eventually(lambda: not folder.exists())
 
 
 def test_the_death_of_the_supervisor_leaves_nothing_and_the_next_start_has_the_data(own: Stack) -> None:
@@ -233,8 +224,8 @@ def test_the_death_of_the_supervisor_leaves_nothing_and_the_next_start_has_the_d
     addresses = own.addresses()
     processes = family(supervisor(own))
     processes[0].kill()
-    assert eventually(lambda: not any(running(process) for process in processes)), processes
-    assert eventually(lambda: not own.running())
+    eventually(lambda: not any(running(process) for process in processes))
+    eventually(lambda: not own.running())
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", urlsplit(addresses.amqp_url).port or 0))
     assert own.start() == addresses

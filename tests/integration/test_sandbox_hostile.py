@@ -14,7 +14,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,13 +122,13 @@ def nothing_left_running(box: Arena) -> Iterator[None]:
 def the_next_call_is_served(box: Arena, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("LONGSTRIDE_SECRET", SECRET)
     if isinstance(box.backend, Pool):
-        poll(lambda: box.backend.level.ready > 0)
+        eventually(lambda: box.backend.level.ready > 0)
     with outside.unharmed():
         yield
         told = box.act("shell", command="echo still here", task="next")
     assert told.observation is not None
     assert (told.observation.status, told.observation.text) == ("ok", "still here\n")
-    poll(lambda: box.left_over() == set())
+    eventually(lambda: box.left_over() == set())
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def meanwhile(box: Arena, code: str) -> Iterator[None]:
         program = threading.Thread(target=lambda: box.backend.run(command, cancelled))
         program.start()
         try:
-            poll((volume.path / "ready").exists)
+            eventually((volume.path / "ready").exists)
             yield
         finally:
             cancelled.set()
@@ -150,13 +150,6 @@ def meanwhile(box: Arena, code: str) -> Iterator[None]:
 def made(seen: list[outside.Seen]) -> list[outside.Seen]:
     """The same; none while a sandbox is being made: a pool makes the next one when it gives one away."""
     return [] if any(process.enters for process in seen) else seen
-
-
-def poll(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def limits(**changes: object) -> SandboxLimits:
@@ -888,7 +881,7 @@ def test_a_paused_sandbox_stands_still_and_its_clock_too(box: Arena) -> None:
         command = Command(("python3", "-c", code), volume, bounds)
         worker = threading.Thread(target=lambda: ended.append(sandbox.exec(command)))
         worker.start()
-        poll(lambda: (volume.path / "beat").exists())
+        eventually(lambda: (volume.path / "beat").exists())
         sandbox.pause()
         stood = (volume.path / "beat").stat().st_size
         time.sleep(1.2)
@@ -896,7 +889,7 @@ def test_a_paused_sandbox_stands_still_and_its_clock_too(box: Arena) -> None:
         assert sandbox.stats().processes >= 2
         assert worker.is_alive(), "the wall clock stood still, too"
         sandbox.resume()
-        poll(lambda: (volume.path / "beat").stat().st_size > stood + 1)
+        eventually(lambda: (volume.path / "beat").stat().st_size > stood + 1)
         worker.join()
         assert (ended[0].status, ended[0].limit) == ("timeout", "wall_s=1")
         assert ended[0].usage.wall_ms < 2000

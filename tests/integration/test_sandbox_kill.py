@@ -31,6 +31,7 @@ from longstride.tools.registry import builtin_tools
 from tests.support import doomed_executor
 from tests.support.doomed_executor import POINTS
 from tests.support.engine import engine
+from tests.support.eventually import eventually
 from tests.support.forks import FORKS
 from tests.support.sandboxes import SMALL, arena, hosted_backend
 
@@ -173,14 +174,6 @@ def processes_with(text: str) -> list[int]:
     return found
 
 
-def eventually(condition, seconds: float = 60) -> float:
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < seconds, "it did not happen"
-        time.sleep(0.01)
-    return time.monotonic() - started
-
-
 def test_a_sandbox_dies_with_its_executor(folder: Path) -> None:
     mark = f"marked-{os.getpid()}-{time.monotonic_ns()}"
     inside = f"import subprocess; subprocess.run(['sh', '-c', 'setsid sleep 61 & sleep 60; : {mark}'])"
@@ -198,7 +191,7 @@ def test_a_container_dies_with_its_executor(folder: Path, backend: BackendName) 
     hosted_backend(backend).close()
     inside = "import subprocess; open('here', 'w'); subprocess.run(['sh', '-c', 'setsid sleep 61 & sleep 60'])"
     process = start(folder, "never", action(inside, None), floor=int(backend == "runc"), backend=backend)
-    eventually(lambda: list((folder / "scratch").glob("*/volumes/*/here")), seconds=30)
+    eventually(lambda: list((folder / "scratch").glob("*/volumes/*/here")), timeout_s=30)
     owner = next(path.name for path in (folder / "scratch").iterdir())
     pids = {int(pid) for group in groups_of(owner) for pid in (group / "cgroup.procs").read_text().split()}
     assert len(pids) >= 3
@@ -214,7 +207,7 @@ def test_an_engines_container_dies_with_its_executor(folder: Path, monkeypatch: 
     with engine() as address:
         monkeypatch.setenv("DOCKER_HOST", address)
         process = start(folder, "never", action(inside, None), backend="docker")
-        eventually(lambda: list((folder / "scratch").glob("*/volumes/*/here")), seconds=30)
+        eventually(lambda: list((folder / "scratch").glob("*/volumes/*/here")), timeout_s=30)
         owner = next(path.name for path in (folder / "scratch").iterdir())
         pids = _marked(owner)
         assert len(pids) >= 3

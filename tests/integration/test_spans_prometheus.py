@@ -15,8 +15,8 @@ import yaml
 
 from longstride.observability.settings import TelemetrySettings
 from longstride.observability.setup import Telemetry, setup
+from tests.support.eventually import eventually
 from tests.support.grafana import INFRA
-from tests.support.otlp_receiver import wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not installed")
 
@@ -76,16 +76,16 @@ def value(url: str, expression: str) -> float | None:
 
 
 def test_prometheus_reads_what_a_service_serves(telemetry: Telemetry, prometheus: str) -> None:
-    wait_until(lambda: value(prometheus, "up") == 1, 30)
+    eventually(lambda: value(prometheus, "up") == 1, 30)
     telemetry.metrics.task_ended("succeeded", "checks_passed")
     for seconds in (0.2, 0.2, 4.0):
         telemetry.metrics.phase_ended("execute", "ok", seconds)
-    wait_until(lambda: value(prometheus, "sum(longstride_step_duration_seconds_count)") == 3, 30)
+    eventually(lambda: value(prometheus, "sum(longstride_step_duration_seconds_count)") == 3, 30)
     assert value(prometheus, 'longstride_tasks_ended_total{longstride_outcome="succeeded"}') == 1
     median = value(prometheus, "histogram_quantile(0.5, sum by (le) (longstride_step_duration_seconds_bucket))")
     assert median is not None
     assert 0.1 < median <= 0.25
     telemetry.metrics.attempts_lost("execute", "given_up")  # its series was born at 0: the first event is an increase
-    wait_until(lambda: query(prometheus, 'ALERTS{alertname="LongstrideGivenUp", alertstate="firing"}'), 30)
+    eventually(lambda: query(prometheus, 'ALERTS{alertname="LongstrideGivenUp", alertstate="firing"}'), 30)
     (alert,) = query(prometheus, 'ALERTS{alertname="LongstrideGivenUp"}')
     assert alert["metric"]["longstride_phase"] == "execute"

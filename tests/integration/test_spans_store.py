@@ -18,7 +18,7 @@ from longstride.observability.span_record import MemorySpans, SpanRecord
 from longstride.observability.spans import root, span
 from longstride.observability.trace_tree import build, render
 from longstride.storage.database import Database
-from tests.support.otlp_receiver import wait_until
+from tests.support.eventually import eventually
 from tests.support.servers import name_of
 
 SETTINGS = TelemetrySettings(otlp_endpoint=None, metrics_port=None, log_format="json")
@@ -149,7 +149,7 @@ def test_an_outage_of_the_database_costs_no_step_and_no_span(
         assert not telemetry.flush(0.2)
     finally:
         refuse_connections(server_url, name_of(database_url), allow=True)
-    wait_until(lambda: len(stored(database)) == 1001, 30)
+    eventually(lambda: len(stored(database)) == 1001, 30)
     assert telemetry.dropped == {"span store": 0}
 
 
@@ -162,4 +162,4 @@ def test_shutdown_does_not_wait_for_a_locked_table(telemetry: Telemetry, databas
         assert not telemetry.shutdown(0.3)
         assert time.perf_counter() - started < 3
         blocker.rollback()
-    wait_until(lambda: stored(database))  # what was on its way still arrives
+    eventually(lambda: stored(database))  # what was on its way still arrives

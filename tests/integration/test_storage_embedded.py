@@ -6,8 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from longstride.storage import embedded
 from longstride.storage.embedded import EmbeddedPostgres
 from longstride.storage.errors import CannotEmbed
+from tests.support.eventually import eventually
 
 OWNER = """
 import sys, time
@@ -57,15 +57,6 @@ def servers(folder: Path) -> list[psutil.Process]:
         if str(folder / "data") in command and process.status() != psutil.STATUS_ZOMBIE:
             found.append(process)
     return found
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def ask(url: str, sql: str) -> object:
@@ -146,7 +137,7 @@ def test_a_killed_owner_takes_its_server_along_and_the_data_survives(folder: Pat
         url = EmbeddedPostgres(folder).start()
         keep(url)
         process.send_signal(signal.SIGKILL)
-    assert eventually(lambda: servers(folder) == [])
+    eventually(lambda: servers(folder) == [])
     with EmbeddedPostgres(folder) as server:
         assert server.owned
         assert ask(server.url, "SELECT value FROM kept") == 42
@@ -167,7 +158,7 @@ def test_a_killed_server_starts_again_over_its_stale_pid_file(folder: Path) -> N
     (postmaster,) = servers(folder)
     children = postmaster.children(recursive=True)
     postmaster.kill()
-    assert eventually(lambda: not any(child.is_running() for child in children))
+    eventually(lambda: not any(child.is_running() for child in children))
     assert (folder / "data" / "postmaster.pid").exists()
     server.stop()
     with EmbeddedPostgres(folder) as again:

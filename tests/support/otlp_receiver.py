@@ -2,7 +2,6 @@
 
 import gzip
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -89,14 +88,6 @@ def _plain(value: AnyValue) -> Any:
     if kind == "array_value":
         return [_plain(item) for item in value.array_value.values]
     return getattr(value, kind) if kind else None
-
-
-def wait_until(condition: Any, timeout_s: float = 60.0) -> None:
-    """Poll until ``condition()`` holds; fail when the time is over."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.005)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,34 +16,8 @@ import pytest
 from longstride.client import embedded_stack
 from longstride.client.embedded_stack import EmbeddedStack
 from longstride.client.errors import ClientError, Unreachable
-
-STACK = """
-import fcntl, json, os, signal, sys, time
-home = sys.argv[sys.argv.index("--home") + 1]
-lock = open(home + "/stack.lock", "a")
-try:
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    sys.exit("another stack runs here")
-lock.truncate(0)
-lock.write(str(os.getpid()))
-lock.flush()
-with open(home + "/starts", "a") as starts:
-    starts.write("x")
-sys.stderr.write("noise\\nlongstride: laying bricks\\nmore noise\\n")
-sys.stderr.flush()
-time.sleep(float(os.environ.get("SLOW", "0")))
-if os.environ.get("BROKEN"):
-    sys.exit("no room on the disk\\nfree some")
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-where = {"pid": os.getpid(), "database_url": "postgresql:///x", "artifacts": home + "/artifacts",
-         "started_at": "2026-01-31T12:00:00Z", "incarnation": "i", "version": "0"}
-with open(home + "/stack.json.new", "w") as out:
-    json.dump(where, out)
-os.replace(home + "/stack.json.new", home + "/stack.json")
-while True:
-    time.sleep(0.05)
-"""
+from tests.support.eventually import eventually
+from tests.support.small_stack import STACK
 
 
 @pytest.fixture
@@ -121,6 +94,22 @@ def test_a_start_that_takes_its_time_says_what_it_does(
     assert said[-1].endswith("laying bricks")
 
 
+def test_what_an_earlier_stack_said_is_not_what_this_one_does(
+    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its programs are loaded for so long that it says nothing of its own."""
+    stack.log.write_text("longstride: laying the last stone of an earlier house\nlongstride: stopped\n")
+    silent_stack = EmbeddedStack(stack.home, command=(sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(embedded_stack, "NEWS_S", 0.0)
+    monkeypatch.setattr(embedded_stack, "MORE_NEWS_S", 0.1)
+    said: list[str] = []
+    with pytest.raises(Unreachable) as caught:
+        silent_stack.up(said.append, timeout_s=0.5)
+    assert len(said) > 1
+    assert all(sentence.endswith(": loading its programs") for sentence in said[1:]), said
+    assert "earlier house" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("ran_before", "free_mb", "told"),
     [
@@ -181,17 +170,10 @@ def test_who_does_not_wait_for_a_start_is_told_that_it_goes_on(
 def test_what_a_dead_stack_left_behind_is_ignored(stack: EmbeddedStack) -> None:
     dead = stack.up(silent)
     os.kill(dead.pid, signal.SIGKILL)
-    wait_gone(stack)
+    eventually(lambda: stack.running() is None)
     assert (stack.home / "stack.json").exists()
     again = stack.up(silent)
     assert again.pid != dead.pid
-
-
-def wait_gone(stack: EmbeddedStack) -> None:
-    deadline = time.monotonic() + 60
-    while stack.running() is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_pid_that_another_process_got_is_not_a_stack(stack: EmbeddedStack) -> None:

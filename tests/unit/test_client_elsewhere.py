@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings
 from longstride.client.elsewhere import LISTS, OTHERS, environment_elsewhere
 from longstride.client.embedded_stack import EmbeddedStack
 from longstride.client.errors import UsageProblem
-from tests.unit.test_cli_embedded_stack import STACK
+from tests.support.small_stack import STACK
 
 ROOT = Path(__file__).parents[2]
 HERE = Path("/home/me/work")
@@ -100,3 +100,65 @@ def test_the_stack_is_started_with_them(tmp_path: Path) -> None:
     )
     EmbeddedStack(tmp_path / "home").down()
     assert (tmp_path / "home/seen").read_text() == f"{tmp_path}/own/mcp.json /"
+
+
+@pytest.mark.parametrize("name", [*path_settings(), *sorted(OTHERS)])
+def test_a_path_that_is_seen_from_a_removed_directory_is_told(name: str) -> None:
+    assert environment_elsewhere({name: "/x", "LANG": "C"}, None) == {name: "/x", "LANG": "C"}
+    with pytest.raises(
+        UsageProblem, match=f"{name}: 'own/x' is no absolute path, and the current directory was removed"
+    ):
+        environment_elsewhere({name: "own/x"}, None)
+
+
+@pytest.mark.parametrize("name", sorted(LISTS))
+def test_a_list_loses_what_a_removed_directory_held(name: str) -> None:
+    assert environment_elsewhere({name: "libs:/usr/lib:"}, None) == {name: "/usr/lib"}
+
+
+def in_removed_directory(folder: Path, *command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("LONGSTRIDE_")}
+    (folder / "removed").mkdir()
+    return subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", *command],
+        cwd=folder / "removed",
+        env={**clean, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "libs"))), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_stack_starts_from_a_directory_that_was_removed(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from longstride.client.embedded_stack import EmbeddedStack;"
+        f"EmbeddedStack(Path({str(tmp_path / 'home')!r}), command=(sys.executable, '-c', {STACK!r})).up(print)"
+    )
+    started = in_removed_directory(tmp_path, sys.executable, "-c", f"import sys; {program}")
+    assert started.returncode == 0, started.stderr
+    assert EmbeddedStack(tmp_path / "home").down() is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "home", "code", "told"),
+    [
+        (("up",), "own", 2, "error: the current directory was removed: cd to one that is there"),
+        (("down",), "own", 2, "error: the current directory was removed"),
+        (("doctor",), "own", 2, "error: the current directory was removed"),
+        (("demo", "--home", "own"), "/nowhere", 2, "error: the current directory was removed"),
+        (("mcp", "list"), "own", 2, "error: the current directory was removed"),
+        (("run", "x", "-i", "y"), "/nowhere", 2, "input 'y' does not exist (the current directory was removed"),
+        (("terminal-task", "check", "y"), "/nowhere", 1, "y is not a folder (the current directory was removed"),
+        (("run", "x", "--policy", "scripted:y"), "/proc/nowhere", 1, "/proc/nowhere cannot hold an embedded stack"),
+        (("down",), "/nowhere", 0, ""),
+        (("tools",), "/nowhere", 0, ""),
+    ],
+)
+def test_no_command_shows_a_traceback_in_a_removed_directory(
+    tmp_path: Path, arguments: tuple[str, ...], home: str, code: int, told: str
+) -> None:
+    ran = in_removed_directory(
+        tmp_path, sys.executable, "-m", "longstride.client.main", *arguments, LONGSTRIDE_HOME=home, COLUMNS="300"
+    )
+    assert (ran.returncode, told in ran.stdout + ran.stderr) == (code, True), ran.stderr
+    assert "Traceback" not in ran.stderr

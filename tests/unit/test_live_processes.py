@@ -20,8 +20,9 @@ from longstride.sandbox.secrets import MemorySecrets
 from longstride.sandbox.workspace import Workspaces
 from longstride.storage.errors import StorageUnavailable
 from longstride.storage.memory import MemoryArtifacts
+from longstride.tools import live_process
 from longstride.tools.executor import Executor
-from longstride.tools.household import LINGER_S, MOST_ENDED, Bounds, Households
+from longstride.tools.household import LINGER_S, MOST_ENDED, Bounds, Household, Households
 from longstride.tools.live_process import LiveProcess
 from longstride.tools.lookout import OVERLAP, STRIDE, Lookout
 from longstride.tools.output_ring import OutputRing
@@ -367,10 +368,11 @@ def test_who_cannot_be_paused_is_ended_and_the_call_goes_on(world: World, monkey
     assert "runs for" in task.call("process_poll", name="honest")[1]
 
 
-def test_when_one_cannot_be_paused_the_others_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = world.task
-    task.call("process_start", name="r", command="echo")
-    task.call("process_start", name="d", command="deaf")
+def two_of_which_the_second_cannot_be_paused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Household, LiveProcess, LiveProcess]:
+    world.task.call("process_start", name="r", command="echo")
+    world.task.call("process_start", name="d", command="deaf")
     pause, calls = MemoryCell.pause, iter(range(9))
 
     def once(cell: MemoryCell) -> None:
@@ -380,13 +382,51 @@ def test_when_one_cannot_be_paused_the_others_go_on(world: World, monkeypatch: p
 
     monkeypatch.setattr(MemoryCell, "pause", once)
     household = world.households.of("task")
-    with household.still():
-        pass
-    process = household.get("r")
-    assert process is not None
+    first, second = household.get("r"), household.get("d")
+    assert first is not None
+    assert second is not None
+    return household, first, second
+
+
+def answers(process: LiveProcess) -> bool:
     process.send(99, b"hello\n", end=False, cancelled=threading.Event())
     process.wait(99, 5, threading.Event(), lambda new, start, end: b"heard hello" in new[start:end])
-    assert b"heard hello" in process.peek().output
+    return b"heard hello" in process.peek().output
+
+
+def test_when_one_cannot_be_paused_it_is_lost_and_the_others_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    household, first, second = two_of_which_the_second_cannot_be_paused(world, monkeypatch)
+    with household.still():
+        assert (second.running, second.gone) == (False, True)
+        assert list(household.running) == [first]
+    lost = "it was lost: it could not be paused while the workspace was kept: the freezer is stuck"
+    assert second.failure == lost
+    assert answers(first)
+
+
+def test_who_can_be_neither_paused_nor_ended_keeps_the_workspace_from_being_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may still write; the others go on all the same."""
+    household, first, second = two_of_which_the_second_cannot_be_paused(world, monkeypatch)
+    over, destroy = threading.Event(), MemoryCell.destroy
+    stuck = second.sandbox
+
+    def late(cell: MemoryCell) -> None:
+        if cell is stuck:
+            assert over.wait(60)
+        destroy(cell)
+
+    monkeypatch.setattr(MemoryCell, "destroy", late)
+    monkeypatch.setattr(live_process, "END_S", 0.05)
+    with pytest.raises(SandboxFailed, match="the freezer is stuck"), household.still():
+        pytest.fail("nothing is collected while somebody may write")
+    assert not second.gone
+    assert answers(first)
+    over.set()
+    eventually(lambda: second.gone)
 
 
 def test_an_executor_that_keeps_none_says_so(world: World) -> None:

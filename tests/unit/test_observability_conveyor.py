@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from longstride.observability.conveyor import STALLED_S, Conveyor
-from tests.support.otlp_receiver import wait_until
+from tests.support.eventually import eventually
 
 
 class Receiver:
@@ -108,7 +108,7 @@ def test_an_outage_is_survived_without_loss(receiver: Receiver, caplog: pytest.L
     conveyor = Conveyor("span store", receiver, interval_s=0.01, backoff_s=0.01)
     with caplog.at_level("INFO"):
         conveyor.offer(7)
-        wait_until(lambda: conveyor.delivered == 1)
+        eventually(lambda: conveyor.delivered == 1)
     assert receiver.items == [7]
     assert receiver.calls == 4
     assert conveyor.dropped == 0
@@ -124,12 +124,12 @@ def test_a_batch_that_is_never_taken_makes_way(receiver: Receiver) -> None:
     conveyor = Conveyor("test", receiver, batch=3, interval_s=0.01, tries=2, backoff_s=0.01)
     for n in range(3):
         conveyor.offer(n)
-    wait_until(lambda: conveyor.dropped == 3)
+    eventually(lambda: conveyor.dropped == 3)
     assert conveyor.flush(10)  # given up, so that there is nothing to wait for
     assert (conveyor.dropped, conveyor.delivered, conveyor.failing) == (3, 0, True)
     receiver.before = lambda: None
     conveyor.offer(4)
-    wait_until(lambda: conveyor.delivered == 1)
+    eventually(lambda: conveyor.delivered == 1)
     assert (conveyor.dropped, conveyor.failing) == (3, False)
     assert conveyor.close(10)
 

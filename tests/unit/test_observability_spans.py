@@ -30,7 +30,8 @@ from longstride.observability.spans import (
     span,
 )
 from longstride.observability.traceparent import parse
-from tests.support.otlp_receiver import OtlpReceiver, attributes, otlp_receiver, wait_until
+from tests.support.eventually import eventually
+from tests.support.otlp_receiver import OtlpReceiver, attributes, otlp_receiver
 
 QUIET = TelemetrySettings(otlp_endpoint=None, metrics_port=None, log_format="json")
 CLIENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
@@ -330,7 +331,7 @@ def test_otlp_carries_metrics(start: Start, receiver: OtlpReceiver) -> None:
     telemetry = start(settings=settings_for(receiver, metrics_interval_s=0.05))
     telemetry.metrics.task_ended("succeeded", "checks_passed")
     telemetry.metrics.model_call("builtin", 512, 40)
-    wait_until(lambda: {"longstride.tasks.ended", "gen_ai.client.token.usage"} <= {m.name for _, m in receiver.metrics})
+    eventually(lambda: {"longstride.tasks.ended", "gen_ai.client.token.usage"} <= {m.name for _, m in receiver.metrics})
     ended = next(metric for _, metric in receiver.metrics if metric.name == "longstride.tasks.ended")
     counts = {frozenset(attributes(point.attributes).values()): point.as_int for point in ended.sum.data_points}
     assert counts[frozenset({"succeeded", "checks_passed"})] == 1
@@ -394,7 +395,7 @@ def test_a_dead_span_store_does_not_hold_otlp_up(start: Start, receiver: OtlpRec
     with span(names.DECIDE):
         pass
     assert not telemetry.flush(0.5)
-    wait_until(lambda: receiver.spans)
+    eventually(lambda: receiver.spans)
     assert not telemetry.shutdown(0.5)
 
 
@@ -405,7 +406,7 @@ def test_a_receiver_that_comes_back_gets_what_waited(start: Start, receiver: Otl
         pass
     assert not telemetry.flush(0.2)
     receiver.mood = "well"
-    wait_until(lambda: receiver.spans, 20)
+    eventually(lambda: receiver.spans, 20)
     assert receiver.span("decide")
     assert telemetry.dropped["OTLP"] == 0
 
@@ -429,7 +430,7 @@ def test_a_forked_child_reports_for_itself(start: Start, receiver: OtlpReceiver)
     with span(names.DECIDE):
         pass
     assert telemetry.flush(10)
-    wait_until(lambda: receiver.metrics)
+    eventually(lambda: receiver.metrics)
     child = os.fork()
     if child == 0:
         with span(names.EXECUTE_TOOL, "shell"):

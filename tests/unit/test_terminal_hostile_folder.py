@@ -2,7 +2,7 @@
 that its size would not tell of."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,10 +19,11 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 """Ten to the power of twelve values, for a reader that goes through them."""
 
 
-def refused(folder: Path) -> str:
+def refused(folder: Path, told: str) -> None:
+    """Nothing less than this sentence: a folder is easily refused for another fault than the one that is looked for."""
     with pytest.raises(UsageProblem) as caught:
         read(folder)
-    return str(caught.value)
+    assert told in str(caught.value)
 
 
 def build(context: str, dockerfile: str = "Dockerfile") -> str:
@@ -53,7 +54,7 @@ def test_a_build_context_is_a_part_of_the_folder(tmp_path: Path, context: str, d
         },
     )
     (task / "link").symlink_to("..")
-    assert "outside" in refused(task)
+    refused(task, "outside")
 
 
 @pytest.mark.parametrize("name", ["tests", "solution", "environment"])
@@ -61,7 +62,7 @@ def test_a_folder_that_leads_outside_is_not_walked(tmp_path: Path, name: str) ->
     task = harbor(tmp_path / "task")
     (task / name).rename(tmp_path / "elsewhere")
     (task / name).symlink_to(tmp_path / "elsewhere")
-    assert "outside" in refused(task)
+    refused(task, "outside")
 
 
 def pipe(path: Path) -> None:
@@ -74,54 +75,96 @@ def hollow(path: Path) -> None:
         file.truncate(1 << 40)
 
 
-@pytest.mark.parametrize("make", [pipe, hollow])
-@pytest.mark.parametrize(
-    "name", ["task.toml", "instruction.md", "environment/Dockerfile", "environment/data/words.txt", "tests/test.sh"]
-)
-def test_what_is_no_file_or_has_no_end_is_not_read(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+NO_FILE = {
+    "task.toml": "is no terminal task: it has neither task.toml",
+    "instruction.md": "instruction.md is no regular file",
+    "environment/Dockerfile": "environment/Dockerfile is missing",
+    "environment/data/words.txt": "COPY data/words.txt /app/: data/words.txt is no regular file",
+    "tests/test.sh": "tests/test.sh is missing",
+}
+NO_END = {
+    "task.toml": "task.toml has more than 256 KiB",
+    "instruction.md": "instruction.md has more than 256 KiB",
+    "environment/Dockerfile": "environment/Dockerfile has more than 256 KiB",
+    "environment/data/words.txt": "its files have 1048576 MiB together; 2048 are taken",
+    "tests/test.sh": "its files have 1048576 MiB together; 2048 are taken",
+}
+
+
+@pytest.mark.parametrize(("make", "reasons"), [(pipe, NO_FILE), (hollow, NO_END)], ids=["pipe", "hollow"])
+@pytest.mark.parametrize("name", NO_FILE)
+def test_what_is_no_file_or_has_no_end_is_not_read(
+    tmp_path: Path, name: str, make: Callable[[Path], None], reasons: Mapping[str, str]
+) -> None:
     task = harbor(tmp_path, f"{HEAD}COPY data/words.txt /app/\n")
     make(task / name)
-    refused(task)
+    refused(task, reasons[name])
+
+
+TOO_MANY = "task.yaml has more than 20000 values once its aliases are followed"
 
 
 @pytest.mark.parametrize(
-    "yaml",
+    ("yaml", "told"),
     [
-        ALIASES + "instruction: *a11\n",
-        "instruction: x\na: " + "[" * 3000 + "]" * 3000,
-        "instruction: x\na: &a\n  b: *a\n",
-        "m0: &m0 {x: 1}\n"
-        + "".join(f"m{i}: &m{i}\n  <<: [{', '.join([f'*m{i - 1}'] * 10)}]\n" for i in range(1, 9))
-        + "instruction: x\n",
-        "instruction: x\na: !!python/object/apply:os.system [id]\n",
+        (ALIASES + "instruction: *a11\n", TOO_MANY),
+        ("instruction: x\na: " + "[" * 3000 + "]" * 3000, "one of its files is nested too deeply"),
+        ("instruction: x\na: &a\n  b: *a\n", TOO_MANY),
+        (
+            "m0: &m0 {x: 1}\n"
+            + "".join(f"m{i}: &m{i}\n  <<: [{', '.join([f'*m{i - 1}'] * 10)}]\n" for i in range(1, 9))
+            + "instruction: x\n",
+            TOO_MANY,
+        ),
+        (
+            "instruction: x\na: !!python/object/apply:os.system [id]\n",
+            "task.yaml is not YAML: could not determine a con",
+        ),
     ],
     ids=["aliases", "deep", "circle", "merges", "object"],
 )
-def test_yaml_is_bounded(tmp_path: Path, yaml: str) -> None:
-    refused(terminal_bench(tmp_path, task_dot_yaml=yaml))
+def test_yaml_is_bounded(tmp_path: Path, yaml: str, told: str) -> None:
+    refused(terminal_bench(tmp_path, task_dot_yaml=yaml), told)
 
 
 def test_yaml_that_would_be_told_of_is_bounded(tmp_path: Path) -> None:
     indented = "".join(f"  {line}\n" for line in ALIASES.splitlines())
     compose = f"x-a:\n{indented}services:\n  client:\n    build: .\n    volumes: [*a11]\n"
-    assert "aliases" in refused(terminal_bench(tmp_path, **{"docker-compose_dot_yaml": compose}))
+    folder = terminal_bench(tmp_path, **{"docker-compose_dot_yaml": compose})
+    refused(folder, "docker-compose.yaml has more than 20000 values once its aliases are followed")
 
 
 @pytest.mark.parametrize(
-    "lines",
+    ("lines", "told"),
     [
-        "".join([f"ENV A{i}={f'$A{i - 1}' * 10 if i else 'x' * 10}\n" for i in range(10)]),
-        "WORKDIR a\n" * 2000,
-        "COPY " + "**/" * 12 + "x /app/\n",
-        "COPY " + "*/" * 200 + "x /app/\n",
-        "COPY a\0b /app/\n",
-        "COPY " + "[" * 50_000 + "\n",
-        "RUN sh <<A\n" * 1500 + "A\n" * 1500,
+        (
+            "".join([f"ENV A{i}={f'$A{i - 1}' * 10 if i else 'x' * 10}\n" for i in range(10)]),
+            "with its variables it has more than 65536 characters",
+        ),
+        ("WORKDIR a\n" * 2000, "has more than 128 folders above each other"),
+        ("COPY " + "**/" * 12 + "x /app/\n", "**/x' is no path, and no pattern that Docker knows"),
+        ("COPY " + "*/" * 200 + "x /app/\n", "*/' is no path, and no pattern that Docker knows"),
+        ("COPY a\0b /app/\n", r"'a\x00b' is no path, and no pattern that Docker knows"),
+        ("COPY " + "[" * 50_000 + " /app/\n", "[' is no path, and no pattern that Docker knows"),
+        ("ENTRYPOINT " + "[" * 50_000 + "\n", "nothing is started before the agent"),
+        ("RUN sh <<A\n" * 1500, "its here-document does not end with A"),
     ],
-    ids=["variables", "workdirs", "stars", "parts", "nul", "list", "here-documents"],
+    ids=["variables", "workdirs", "stars", "parts", "nul", "list", "command-list", "here-documents"],
 )
-def test_a_dockerfile_is_bounded(tmp_path: Path, lines: str) -> None:
-    refused(harbor(tmp_path, HEAD + lines))
+def test_a_dockerfile_is_bounded(tmp_path: Path, lines: str, told: str) -> None:
+    refused(harbor(tmp_path, HEAD + lines), told)
+
+
+@pytest.mark.parametrize("line", ["[" * 50_000, "*a" * 50_000, "!" + "[" * 50_000], ids=["list", "stars", "kept"])
+def test_a_dockerignore_is_bounded(tmp_path: Path, line: str) -> None:
+    folder = harbor(tmp_path, f"{HEAD}COPY data /app/\n", environment___dot_dockerignore=f"{line}\n")
+    (folder / "environment/data").mkdir(exist_ok=True)
+    (folder / "environment/data" / ("a" * 250)).write_text("x")
+    refused(folder, "has more than 255 characters")
+
+
+def test_here_documents_that_end_are_read_one_after_the_other(tmp_path: Path) -> None:
+    read(harbor(tmp_path, HEAD + "RUN sh <<A\ntrue\nA\n" * 1500))
 
 
 @pytest.mark.parametrize(
@@ -137,23 +180,23 @@ def test_a_dockerfile_is_bounded(tmp_path: Path, lines: str) -> None:
     ],
 )
 def test_lines_that_patterns_would_go_through_for_ever_are_read_at_once(tmp_path: Path, name: str, text: str) -> None:
-    """Each took minutes, or had no end."""
+    """A pattern that tries every place anew takes minutes for each of them, or has no end."""
     assert len(text) < MOST_BYTES
     read(harbor(tmp_path, **{name: text}))
 
 
 @pytest.mark.parametrize(
-    "toml",
+    ("toml", "told"),
     [
-        "a=" + "[" * 5000,
-        "[environment]\nmemory='infG'\n",
-        "[environment]\nmemory='1e400G'\n",
-        "[verifier]\ntimeout_sec=nan\n",
-        "[environment]\ncpus=inf\n",
-        "[verifier.env]\n\"A;touch x;B\"='1'\n",
-        "[solution.env]\n\"A B\"='1'\n",
-        "[environment.env]\n\"A\\u0000B\"='1'\n",
+        ("a=" + "[" * 5000, "one of its files is nested too deeply"),
+        ("[environment]\nmemory='infG'\n", "environment.memory: 'infG' is no size such as 512M or 2G"),
+        ("[environment]\nmemory='1e400G'\n", "environment.memory: '1e400G' is no size such as 512M or 2G"),
+        ("[verifier]\ntimeout_sec=nan\n", "verifier.timeout_sec: Input should be greater than 0"),
+        ("[environment]\ncpus=inf\n", "cpus: Input should be a finite number"),
+        ("[verifier.env]\n\"A;touch x;B\"='1'\n", "verifier.env names 'A;touch x;B', which cannot be a variable"),
+        ("[solution.env]\n\"A B\"='1'\n", "solution.env names 'A B', which cannot be a variable"),
+        ("[environment.env]\n\"A\\u0000B\"='1'\n", "variables.A\0B.[key]: String should match pattern"),
     ],
 )
-def test_odd_settings_are_told(tmp_path: Path, toml: str) -> None:
-    refused(harbor(tmp_path, task_dot_toml=toml))
+def test_odd_settings_are_told(tmp_path: Path, toml: str, told: str) -> None:
+    refused(harbor(tmp_path, task_dot_toml=toml), told)

@@ -8,6 +8,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -197,16 +198,47 @@ def test_an_exported_zip_is_the_same(state: State, tmp_path: Path) -> None:
     assert found["data.bin"][0].date_time == (2020, 9, 13, 12, 26, 40)
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0, (1980, 1, 1, 0, 0, 0)), (9_999_999_999, (2107, 12, 31, 23, 59, 58))])
+def at_ns(made: StepState, mtime_ns: int) -> StepState:
+    """The state with this time for all its files: not every file system of a test takes every time."""
+    manifest = made.snapshot.manifest
+    files = {path: replace(entry, mtime_ns=mtime_ns) for path, entry in manifest.files.items()}
+    return replace(made, snapshot=replace(made.snapshot, manifest=replace(manifest, files=files)))
+
+
+ODD_TIMES = {
+    -(1 << 63): (1980, 1, 1, 0, 0, 0),
+    -62_135_596_801: (1980, 1, 1, 0, 0, 0),
+    -1: (1980, 1, 1, 0, 0, 0),
+    0: (1980, 1, 1, 0, 0, 0),
+    315_532_800: (1980, 1, 1, 0, 0, 0),
+    4_354_819_199: (2107, 12, 31, 23, 59, 58),
+    9_999_999_999: (2107, 12, 31, 23, 59, 58),
+    253_402_300_800: (2107, 12, 31, 23, 59, 58),
+    300_000_000_000: (2107, 12, 31, 23, 59, 58),
+    (1 << 63) - 1: (2107, 12, 31, 23, 59, 58),
+}
+"""Seconds that ``utimensat`` takes (64 bits), and what zip tells of them; the years 0 and 10000 are no datetime's."""
+
+
+@pytest.mark.parametrize(("seconds", "told"), ODD_TIMES.items())
 def test_times_that_zip_cannot_tell_are_its_nearest(
     state: State, tmp_path: Path, seconds: int, told: tuple[int, ...]
 ) -> None:
-    def old(root: Path) -> None:
-        (root / "f").write_text("x")
-        os.utime(root / "f", (seconds, seconds))
-
-    export(state(old), tmp_path / "out.zip")
+    made = at_ns(state(lambda root: (root / "f").write_text("x")), seconds * 10**9 + 1)
+    export(made, tmp_path / "out.zip")
     assert zipfile.ZipFile(tmp_path / "out.zip").infolist()[0].date_time == told
+
+
+@pytest.mark.parametrize("seconds", ODD_TIMES)
+@pytest.mark.parametrize("name", ["out.tar", "out.tar.gz", "out.tar.zst", "out"])
+def test_no_time_that_a_file_can_have_stops_an_export(state: State, tmp_path: Path, name: str, seconds: int) -> None:
+    made = at_ns(state(lambda root: (root / "f").write_text("x")), seconds * 10**9)
+    assert export(made, tmp_path / name) == []
+    if name == "out.tar":
+        with tarfile.open(tmp_path / name) as archive:
+            assert archive.getmember("f").mtime == pytest.approx(seconds)
+    if name == "out":
+        assert (tmp_path / "out/f").read_text() == "x"
 
 
 def test_a_name_that_zip_cannot_hold_is_refused(state: State, tmp_path: Path) -> None:

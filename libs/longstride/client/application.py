@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from longstride.client.cli.exit_codes import CODES
 from longstride.client.errors import ClientError
+from longstride.client.working_directory import REMOVED, working_directory
 
 WORK, SEE, STEER, LEARN, RUN = "Tasks", "Looking", "Steering", "Learning", "The stack"
 CLI = "longstride.client.cli"
@@ -224,6 +225,8 @@ def problem_of(error: Exception) -> Problem | None:
         return Problem(_with_help(error), getattr(error, "exit_code", 2))
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return Problem(f"{error.filename}: {error.strerror}", 1)
+    if isinstance(error, FileNotFoundError) and working_directory() is None:  # a relative path, made absolute
+        return Problem(REMOVED, 2)
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] not in OURS:
         from longstride.client.health import extra_of, install
 

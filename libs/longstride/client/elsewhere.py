@@ -2,10 +2,11 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from longstride.client.errors import UsageProblem
+from longstride.client.working_directory import REMOVED
 
 OURS = re.compile(r"LONGSTRIDE_(?:\w+_)?(?:HOME|FILE|DIR)")
 """Our path settings, by how their names end."""
@@ -17,21 +18,32 @@ LISTS = frozenset(("PATH", "PYTHONPATH", "KUBECONFIG", "SSL_CERT_DIR"))
 POLICY = "LONGSTRIDE_MODEL_WORKER_POLICY"
 
 
-def environment_elsewhere(environment: Mapping[str, str], here: Path) -> dict[str, str]:
-    """The same settings for a process that does not run in ``here``.
+def environment_elsewhere(environment: Mapping[str, str], here: Path | None) -> dict[str, str]:
+    """The same settings for a process that does not run in ``here`` (``None``: it was removed).
 
     Raises:
-        UsageProblem: the policy has a name that none can have.
+        UsageProblem: the policy has a name that none can have, or a path is seen from a directory that was removed.
     """
     return {name: _seen_from(here, name, value) if value else value for name, value in environment.items()}
 
 
-def _seen_from(here: Path, name: str, value: str) -> str:
+def _seen_from(here: Path | None, name: str, value: str) -> str:
     if name in OTHERS or OURS.fullmatch(name):
-        return str(here / Path(value).expanduser())
+        return str(_absolute(Path(value).expanduser(), here, name))
     if name in LISTS:
-        return os.pathsep.join(str(here / path) for path in value.split(os.pathsep))
-    return _policy(value, here) if name == POLICY else value
+        return os.pathsep.join(_list(value.split(os.pathsep), here))
+    return _policy(value, here or Path()) if name == POLICY else value
+
+
+def _absolute(path: Path, here: Path | None, name: str) -> Path:
+    if here is None and not path.is_absolute():
+        raise UsageProblem(f"{name}: {str(path)!r} is no absolute path, and {REMOVED}")
+    return (here or Path()) / path
+
+
+def _list(paths: Iterable[str], here: Path | None) -> Iterator[str]:
+    """Nothing is found in a directory that was removed: what is seen from it goes."""
+    return (str((here or Path()) / path) for path in paths if here or Path(path).is_absolute())
 
 
 def _policy(name: str, here: Path) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from longstride.client.elsewhere import environment_elsewhere
 from longstride.client.errors import ClientError, Unreachable
 from longstride.client.room import Room
+from longstride.client.working_directory import working_directory
 
 COMMAND = (sys.executable, "-m", "services.embedded")
 START_S = 90.0
@@ -101,7 +102,7 @@ class EmbeddedStack:
             raise
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
-        environment = environment_elsewhere(os.environ, Path.cwd())
+        environment = environment_elsewhere(os.environ, working_directory())
         try:
             self.home.mkdir(parents=True, exist_ok=True)
             log = self.log.open("ab")

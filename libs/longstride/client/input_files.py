@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from longstride.agent.soundness import clash
 from longstride.client.errors import UsageProblem
+from longstride.client.working_directory import looked_in
 from longstride.contracts.artifact import ArtifactRef
 from longstride.contracts.v1.input_file import InputFile
 
@@ -119,7 +120,7 @@ def _exists(path: Path) -> bool:
 
 def _size(source: Path) -> int:
     if not _exists(source):
-        raise UsageProblem(f"input {str(source)!r} does not exist (looked in {Path.cwd()})")
+        raise UsageProblem(f"input {str(source)!r} does not exist ({looked_in()})")
     if not source.is_file():
         raise UsageProblem(f"input {str(source)!r} is not a file; name each file with an --input of its own")
     return source.stat().st_size

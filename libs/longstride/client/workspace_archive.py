@@ -18,8 +18,10 @@ from longstride.storage.zstd import compressing
 Writer = Callable[[StepState, BinaryIO], None]
 OTHERS = (".7z", ".rar", ".bz2", ".tbz2", ".tbz", ".xz", ".txz", ".lz4", ".gz", ".zst")
 """Names of archives that are not made: whoever names one does not want a folder."""
-FIRST_YEAR, LAST_YEAR = 1980, 2107
-"""That zip can tell (its times are MS-DOS's)."""
+FIRST, LAST = (
+    int(at.timestamp()) for at in (datetime(1980, 1, 1, tzinfo=UTC), datetime(2107, 12, 31, 23, 59, 58, tzinfo=UTC))
+)
+"""Seconds that zip can tell (its times are MS-DOS's)."""
 
 
 def writer_of(name: str) -> Writer | None:
@@ -102,10 +104,9 @@ def _require_text(names: tuple[str, ...]) -> None:
 
 
 def _entry(path: str, mode: int, mtime_ns: int = 0) -> zipfile.ZipInfo:
-    """Times are UTC; those that zip cannot tell are its first or last."""
-    when = datetime.fromtimestamp(mtime_ns // 10**9, UTC).timetuple()[:6]
-    first, last = (FIRST_YEAR, 1, 1, 0, 0, 0), (LAST_YEAR, 12, 31, 23, 59, 58)
-    found = zipfile.ZipInfo(path, min(max(when, first), last))
+    """Times are UTC; those that zip cannot tell are its first or last, and an agent may set some that no calendar tells."""
+    seconds = min(max(mtime_ns // 10**9, FIRST), LAST)
+    found = zipfile.ZipInfo(path, datetime.fromtimestamp(seconds, UTC).timetuple()[:6])
     found.create_system, found.external_attr = 3, mode << 16
     return found
 

@@ -1,7 +1,7 @@
 """``cancel``, ``pause``, ``resume``, ``message`` and ``approve``: words to a running task."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -9,7 +9,7 @@ import typer
 from longstride.client import person
 from longstride.client.cli.options import Json, TaskId
 from longstride.client.connect import Deployment, connect
-from longstride.client.errors import WrongState
+from longstride.client.errors import NotFound, WrongState
 from longstride.client.port import DEFAULT_TENANT
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show, show_json
@@ -26,13 +26,14 @@ EFFECT_S = 5.0
 POLL_S = 0.05
 
 Tenant = Annotated[
-    str,
-    typer.Option("--tenant", metavar="NAME", help="Whose task it is; asked for only where no database can be read."),
+    str | None,
+    typer.Option("--tenant", metavar="NAME", help="Whose task it must be; told only where no database can be read."),
 ]
+"""A database tells whose it is; then another one's task is not found."""
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; it is recorded.")]
 
 
-def cancel(task: TaskId, reason: Reason = None, tenant: Tenant = DEFAULT_TENANT, json: Json = False) -> None:
+def cancel(task: TaskId, reason: Reason = None, tenant: Tenant = None, json: Json = False) -> None:
     """End a task as cancelled, whatever it is doing; a tool call that runs is killed.
 
     Example:
@@ -43,7 +44,7 @@ def cancel(task: TaskId, reason: Reason = None, tenant: Tenant = DEFAULT_TENANT,
     _steer(task, command, "cancelled", tenant, json)
 
 
-def pause(task: TaskId, tenant: Tenant = DEFAULT_TENANT, json: Json = False) -> None:
+def pause(task: TaskId, tenant: Tenant = None, json: Json = False) -> None:
     """Park a task after the call in flight; its clock stops and it holds no worker.
 
     Example:
@@ -53,7 +54,7 @@ def pause(task: TaskId, tenant: Tenant = DEFAULT_TENANT, json: Json = False) -> 
     _steer(task, PauseTask(), "parked", tenant, json)
 
 
-def resume(task: TaskId, tenant: Tenant = DEFAULT_TENANT, json: Json = False) -> None:
+def resume(task: TaskId, tenant: Tenant = None, json: Json = False) -> None:
     """Go on with a paused task.
 
     Example:
@@ -66,7 +67,7 @@ def resume(task: TaskId, tenant: Tenant = DEFAULT_TENANT, json: Json = False) ->
 def message(
     task: TaskId,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.")],
-    tenant: Tenant = DEFAULT_TENANT,
+    tenant: Tenant = None,
     json: Json = False,
 ) -> None:
     """Tell a running task something; the agent reads it before its next step.
@@ -140,14 +141,14 @@ def _require_open(deployment: Deployment, head: TaskHead, wanted: str = "") -> N
     )
 
 
-def _steer(name: str, command: Contract, wanted: str | None, tenant: str, json: bool) -> None:
+def _steer(name: str, command: Contract, wanted: str | None, tenant: str | None, json: bool) -> None:
     """Send it. ``wanted``: the status that shows its effect; ``None``: none does."""
     sent = person.signed(command)
     with connect(say) as deployment:
         if not deployment.readable:
-            deployment.client.send(sent, name, tenant=tenant)
-            return say("sent; what comes of it can only be seen with LONGSTRIDE_DATABASE_URL")
-        head = deployment.reader.find(name)
+            deployment.client.send(sent, name, tenant=tenant or DEFAULT_TENANT)
+            return _report_unseen(name, sent, json)
+        head = _found(deployment, name, tenant)
         _require_open(deployment, head)
         deployment.client.send(sent, head.id, tenant=head.tenant)
         if wanted is not None:
@@ -155,8 +156,35 @@ def _steer(name: str, command: Contract, wanted: str | None, tenant: str, json: 
         if wanted != "running":  # a task that was resumed may well have ended
             _require_open(deployment, head, wanted or "")
         if wanted not in (None, head.status) and head.ended_at is None:
-            say("asked for; it shows once the call in flight is over")
+            say(f"asked for; {_later(sent, head)}")
         return _report(head, sent, json)
+
+
+def _later(sent: Contract, head: TaskHead) -> str:
+    """When the effect shows that has not shown yet."""
+    if head.status == "queued":
+        return "it shows once there is a place for the task among the running ones"
+    return LATER[type(sent)]
+
+
+LATER: Mapping[type[Contract], str] = {
+    CancelTask: "it shows once a planner has read it",
+    PauseTask: "it shows once the call in flight is over",
+    ResumeTask: "it shows once a planner has read it, and goes on waiting for an approval or for parts where it did",
+}
+
+
+def _found(deployment: Deployment, name: str, tenant: str | None) -> TaskHead:
+    """
+    Raises:
+        NotFound: there is no such task, or it is another tenant's.
+    """
+    head = deployment.reader.find(name)
+    if tenant not in (None, head.tenant):
+        raise NotFound(
+            f"no task {name!r} of the tenant {tenant!r}; `{program()} tasks --tenant {tenant}` lists what there is"
+        )
+    return head
 
 
 def _settled(deployment: Deployment, head: TaskHead, done: Callable[[TaskHead], bool]) -> TaskHead:
@@ -166,6 +194,12 @@ def _settled(deployment: Deployment, head: TaskHead, done: Callable[[TaskHead], 
         time.sleep(POLL_S)
         head = deployment.reader.head(head.id)
     return head
+
+
+def _report_unseen(name: str, sent: Contract, json: bool) -> None:
+    if json:
+        show_json({"task_id": name, "status": None, "sent": sent.model_dump(mode="json")})
+    say("sent; what comes of it can only be seen with LONGSTRIDE_DATABASE_URL")
 
 
 def _report(head: TaskHead, sent: Contract, json: bool) -> None:

@@ -17,6 +17,7 @@ from longstride.client.errors import UsageProblem
 from longstride.client.input_files import InputFiles
 from longstride.client.port import DEFAULT_TENANT, TaskHandle
 from longstride.client.soundness import require_sound, sealed
+from longstride.client.working_directory import working_directory
 from longstride.contracts.envelope import MessageError, explain
 from longstride.contracts.ids import new_id
 from longstride.contracts.v1.commands import SubmitTask
@@ -394,7 +395,7 @@ def _policy(name: str) -> str:
     from longstride.policies.naming import found_from
 
     try:
-        return found_from(name, Path.cwd())
+        return found_from(name, working_directory() or Path())
     except PolicyUnavailable as error:
         raise UsageProblem(str(error)) from error
 

@@ -4,6 +4,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from longstride.client.working_directory import working_directory
+
 NAME = "longstride"
 
 
@@ -15,10 +17,11 @@ def program() -> str:
     found = shutil.which(NAME)
     if found and Path(found).resolve() == started.resolve():
         return NAME
-    return relative(started.absolute())
+    here = working_directory()
+    return relative(here / started) if here else str(started)
 
 
 def relative(path: Path) -> str:
     """``path`` as seen from the current folder, where it lies below it."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    here = working_directory()
+    return str(path.relative_to(here)) if here and path.is_relative_to(here) else str(path)

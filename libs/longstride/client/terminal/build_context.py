@@ -9,6 +9,8 @@ from pathlib import Path, PurePosixPath
 from longstride.client.terminal.content import text_of
 
 ALWAYS_LEFT_OUT = (".dockerignore", "Dockerfile", "docker-compose.yaml", "docker-compose.yml")
+MOST_OF_PART = 255
+"""Characters of one, and of a line of ``.dockerignore``: no file has a longer name, and Python looks for the end of each ``[`` through all that follows it."""
 MOST_PARTS = 64
 """Folders above each other in a pattern."""
 MOST_PATTERNS = 500
@@ -51,7 +53,8 @@ class BuildContext:
     def _matching(self, pattern: str) -> Iterator[Path]:
         """Docker's patterns end at a slash; without ``**`` no pattern looks at a file twice."""
         parts = PurePosixPath(pattern).parts
-        if any("**" in part for part in parts) or len(parts) > MOST_PARTS or "\0" in pattern:
+        odd = any("**" in part or len(part) > MOST_OF_PART for part in parts)
+        if odd or len(parts) > MOST_PARTS or "\0" in pattern:
             raise ContextProblem(f"{pattern[:80]!r} is no path, and no pattern that Docker knows")
         return self.folder.glob(pattern)
 
@@ -106,4 +109,6 @@ class BuildContext:
         told = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
         if len(told) > MOST_PATTERNS:
             raise ContextProblem(f".dockerignore has more than {MOST_PATTERNS} patterns")
+        if long := next((line for line in told if len(line) > MOST_OF_PART), None):
+            raise ContextProblem(f".dockerignore: {long[:80]!r} … has more than {MOST_OF_PART} characters")
         return [line.strip("/").removeprefix("**/").removeprefix("./") for line in told]

@@ -19,6 +19,7 @@ from longstride.client.terminal.layouts import Compose, ComposeService, HarborTa
 from longstride.client.terminal.network import use_of_the_network
 from longstride.client.terminal.recipe import NO_IMAGE, Recipe
 from longstride.client.terminal.task import LINKS, VERIFY, TerminalTask
+from longstride.client.working_directory import looked_in
 from longstride.contracts.envelope import explain
 from longstride.contracts.v1.commands import SubmitTask
 from longstride.contracts.v1.environment import Environment
@@ -44,7 +45,7 @@ def read(folder: Path) -> TerminalTask:
         UsageProblem: it is none, or it needs what sandboxes here cannot give; the text lists all of it.
     """
     if not folder.is_dir():
-        raise UsageProblem(f"{folder} is not a folder (looked in {Path.cwd()})")
+        raise UsageProblem(f"{folder} is not a folder ({looked_in()})")
     try:
         return _read(folder)
     except RecursionError as error:
