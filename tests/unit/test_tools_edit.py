@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from longstride.sandbox.files import Content
 from longstride.tools.edit_file import EditFile, EditFileArguments, EditRefused, _changed, edited
+from longstride.tools.lines import start_of
 from longstride.tools.nearest import nearest
 from longstride.tools.patching import DiffRefused, patched
 from longstride.tools.read_file import ReadFileArguments, _shown
@@ -161,6 +162,24 @@ def test_a_hunk_of_thousands_of_lines_is_looked_for_in_millions(end: str) -> Non
             patched(MANY, diff)
     else:
         assert patched(MANY, diff) == "ab\n" * 1_002_999 + "new\n" + "ab\n" * 997_000
+
+
+def test_more_hunks_than_can_be_looked_for_in_time_are_refused() -> None:
+    """Each looks through the whole text: a message has room for thousands, and a file for 16 MiB."""
+    with pytest.raises(DiffRefused, match=r"2400 hunks are too many for a text of this size: give at most \d\d in"):
+        patched(MANY, "@@ -1 +1 @@\n-ab\n+cd\n" * 2400)
+
+
+def test_thousands_of_hunks_change_an_ordinary_file() -> None:
+    text = "".join(f"line {n}\n" for n in range(1, 2001))
+    diff = "".join(f"@@ -{n} +{n} @@\n-line {n}\n+row {n}\n" for n in range(1, 2001))
+    assert patched(text, diff) == text.replace("line", "row")
+
+
+@given(st.text("ab\n"), st.integers(0, 20))
+def test_where_a_line_starts(text: str, index: int) -> None:
+    lines = text.split("\n")
+    assert start_of(text, index) == min(len("".join(f"{line}\n" for line in lines[:index])), len(text))
 
 
 def test_of_a_file_of_millions_of_lines_the_changed_ones_are_shown() -> None:

@@ -11,11 +11,12 @@ def count(text: AnyStr) -> int:
 
 def start_of(text: AnyStr, index: int) -> int:
     """Where the line with this index starts, the first being 0; the text's end where it has no such line."""
-    newline, low, high = _newline(text), 0, len(text)
+    newline, low, high, before = _newline(text), 0, len(text), 0
     while low < high:
         middle = (low + high) // 2
-        if text.count(newline, 0, middle) < index:
-            low = middle + 1
+        newlines = before + text.count(newline, low, middle)
+        if newlines < index:
+            low, before = middle + 1, newlines + text.count(newline, middle, middle + 1)
         else:
             high = middle
     return low
