@@ -6,7 +6,6 @@ from typing import Any
 
 from celery.bootsteps import StartStopStep
 from celery.worker import WorkController
-from kombu.asynchronous.hub import Hub
 
 
 class WakePipe:
@@ -17,8 +16,8 @@ class WakePipe:
         for end in self._ends:
             os.set_blocking(end, False)
 
-    def listen(self, hub: Hub) -> None:
-        """From now on ``wake`` ends the hub's sleep. A second call does nothing."""
+    def listen(self, hub: Any) -> None:
+        """From now on ``wake`` ends the sleep of kombu's hub. A second call does nothing."""
         hub.add_reader(self._ends[0], self._drain)
 
     def wake(self) -> None:
