@@ -137,7 +137,7 @@ def test_a_dockerfile_is_bounded(tmp_path: Path, lines: str) -> None:
     ],
 )
 def test_lines_that_patterns_would_go_through_for_ever_are_read_at_once(tmp_path: Path, name: str, text: str) -> None:
-    """Each took minutes, or had no end."""
+    """A backtracking engine takes minutes for each, or does not end."""
     assert len(text) < MOST_BYTES
     read(harbor(tmp_path, **{name: text}))
 
