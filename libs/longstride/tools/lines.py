@@ -1,4 +1,7 @@
-"""Lines of texts that may have millions of them: nothing here takes a text apart, or looks at it more than a few dozen times."""
+"""Lines of texts, as every tool counts them: a newline ends one, and nothing else does.
+
+Texts may have millions of them: only ``split`` takes a text apart, and nothing looks at one more than a few dozen times.
+"""
 
 from typing import AnyStr
 
@@ -7,6 +10,12 @@ def count(text: AnyStr) -> int:
     """Lines; what follows the last newline is one where it is anything."""
     newline = _newline(text)
     return text.count(newline) + (len(text) > 0 and not text.endswith(newline))
+
+
+def split(text: AnyStr) -> list[AnyStr]:
+    """Each line without its newline: as many as ``count`` counts."""
+    lines = text.split(_newline(text))
+    return lines if lines[-1] else lines[:-1]
 
 
 def start_of(text: AnyStr, index: int) -> int:
