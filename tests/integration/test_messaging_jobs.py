@@ -297,6 +297,24 @@ def test_sigterm_lets_the_job_finish(
     eventually(lambda: answered(answers) == {str(envelope.task_id): 1})
 
 
+def whole_pipes(pid: int) -> set[str]:
+    """Pipes of which a process has both ends."""
+    ends = [str(end.readlink()) for end in Path(f"/proc/{pid}/fd").iterdir()]
+    return {end for end in ends if end.startswith("pipe:") and ends.count(end) == 2}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_worker_alone_has_the_pipe_that_wakes_it(
+    prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    worker = running.enter_context(job_process_of(database_url, amqp_url))
+    dispatch(prefork, sleep=600, note=str(note))
+    child = int(eventually(lambda: lines(note))[0].split()[0])
+    assert whole_pipes(worker.pid)
+    assert not whole_pipes(worker.pid) & whole_pipes(child)
+
+
 def test_sigterm_hands_a_long_job_to_another_worker(
     prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack, tmp_path: Path
 ) -> None:

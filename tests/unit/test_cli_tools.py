@@ -8,14 +8,16 @@ from typing import Any
 import jsonschema
 import pytest
 
+from longstride.contracts.v1.action import ToolSpec
 from longstride.contracts.v1.egress import Egress, EgressRule
-from longstride.tools.argument import Argument, arguments
+from longstride.tools.argument import MOST, Argument, arguments
 from longstride.tools.card import EFFECTS, LIMITS, card
 from longstride.tools.mcp.catalogue import Catalogue, Server, write
 from longstride.tools.mcp.listing import Listing, ServerTool, digest
 from longstride.tools.mcp.register import registered
 from longstride.tools.registry import builtin_tools
 from longstride.tools.sample import sample
+from longstride.tools.schema import objection, referred
 from tests.support.command_line import longstride
 
 TOOLS = builtin_tools()
@@ -177,6 +179,85 @@ def test_a_schema_that_holds_itself_ends() -> None:
     names = [argument.name for argument in arguments(NOTE)]
     assert "more.more.more" in names
     assert "more.more.more.more" not in names
+
+
+def wide(described: Any, count: int = 100) -> dict[str, Any]:
+    """An object's schema with many properties of one kind, all required."""
+    names = [f"p{n}" for n in range(count)]
+    return {"type": "object", "properties": dict.fromkeys(names, described), "required": names}
+
+
+CHOICES = {"anyOf": [{"$ref": "#/$defs/c"}] * 100}
+TEXT = {"type": "string"}
+HUGE = {
+    "itself, a hundred times": wide({"$ref": "#"}),
+    "lists of itself": wide({"type": "array", "items": {"$ref": "#"}, "minItems": 10}),
+    "a choice of choices": {**wide({"$ref": "#/$defs/c"}), "$defs": {"c": CHOICES}},
+    "a text of gigabytes": wide({"type": "string", "minLength": 10**10}),
+    "a text of no whole length": wide({"type": "string", "minLength": 2.0}),
+    "a list of billions": wide({"type": "array", "items": TEXT, "minItems": 10**10}),
+    "lists of lists": wide({"type": "array", "items": {"$ref": "#/properties/p0"}, "minItems": 1000}),
+    "all of itself": {**wide({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}), "allOf": [{"$ref": "#"}] * 50},
+    "what is no schema": {**wide({"$ref": "#/x"}), "x": {"required": 5, "anyOf": 5, "type": [], "enum": 5}},
+}
+
+
+@pytest.mark.parametrize("schema", HUGE.values(), ids=HUGE)
+def test_no_pinned_schema_holds_anybody_up(told, schema: dict[str, Any]) -> None:
+    """One is a few kilobytes, and what it spans has no end. Every argument of the tool itself is told of."""
+    pinned = ServerTool(name="add", description="Add a note.", input_schema=schema)
+    listing = Listing(at=datetime(2026, 7, 28, tzinfo=UTC), tools=(pinned,), sha256=digest((pinned,)))
+    servers = Catalogue(servers={"notes": Server(command="notes", pinned=listing)})
+    assert told(servers=servers)[0] == 0
+    assert told("notes__add")[0] == 0
+    code, out, _ = told("notes__add", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert set(schema["properties"]) <= {argument["name"] for argument in found["arguments"]}
+    assert len(found["arguments"]) <= MOST
+    assert list(found["example"]["arguments"]) == schema["required"]
+
+
+def test_more_arguments_than_are_told_of_say_so(told) -> None:
+    pinned = ServerTool(name="add", description="Add a note.", input_schema=wide({}, MOST + 1))
+    listing = Listing(at=datetime(2026, 7, 28, tzinfo=UTC), tools=(pinned,), sha256=digest((pinned,)))
+    _, out, _ = told("notes__add", servers=Catalogue(servers={"notes": Server(command="notes", pinned=listing)}))
+    assert f"these are the first {MOST}" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("described", "kind"),
+    [
+        ({"type": "integer", "exclusiveMinimum": 3}, "integer"),
+        ({"type": "integer", "exclusiveMinimum": 2.5, "maximum": 3}, "integer"),
+        ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.5}, "number"),
+        ({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}, "number"),
+        ({"type": "integer", "minimum": 3, "exclusiveMinimum": 1}, "integer"),
+        ({"type": "integer", "minimum": 1.5}, "integer"),
+        ({"type": "integer", "maximum": -4}, "integer"),
+        ({"type": "number", "exclusiveMaximum": 0}, "number"),
+        ({"allOf": [{"type": "integer"}, {"minimum": 7}]}, "integer"),
+        ({"allOf": [{"$ref": "#/$defs/x"}, {"minLength": 4}]}, "string"),
+        ({"type": "object", "required": ["a"], "allOf": [{"properties": {"a": TEXT, "b": TEXT}, "required": ["b"]}]}, "object"),
+        ({"$ref": "#/$defs/one/oneOf/1"}, "boolean"),
+        ({"$ref": "#/$defs/a~1b%20c"}, "boolean"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_sample_keeps_to_its_bounds_and_is_of_the_type_that_is_told(described: dict[str, Any], kind: str) -> None:
+    """``jsonschema`` is the judge."""
+    defs = {"x": TEXT, "one": {"oneOf": [TEXT, {"type": "boolean"}]}, "a/b c": {"type": "boolean"}}
+    schema = {"type": "object", "properties": {"p": described}, "required": ["p"], "$defs": defs}
+    jsonschema.Draft202012Validator(schema).validate(sample(schema))
+    if "allOf" not in described:
+        assert [a.type for a in arguments(schema) if a.name == "p"] == [kind]
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/x/oneOf/2", "#/$defs/x/oneOf/01", "#/$defs/x/oneOf/" + "9" * 5000, "x"])
+def test_a_reference_to_nothing_is_an_objection(reference: str) -> None:
+    schema = {**wide({"$ref": reference}, 1), "$defs": {"x": {"oneOf": [TEXT, TEXT]}}}
+    assert referred(reference, schema) is None
+    assert "there is nothing at that place" in (objection(ToolSpec(name="t", description="t", parameters=schema)) or "")
 
 
 @pytest.mark.parametrize("name", TOOLS.names)

@@ -607,6 +607,53 @@ def test_closing_cuts_what_is_under_way_and_records_it(site) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "egress-proxy"]
 
 
+def filled_tunnel(here: Site, client: socket.socket) -> None:
+    here.tunnel(client)
+    fill(client)
+
+
+def filled_request(here: Site, client: socket.socket) -> None:
+    client.sendall(f"POST http://{HOST}:{here.server.port}/ HTTP/1.1\r\nHost: {HOST}\r\n".encode())
+    client.sendall(b"Content-Length: 1000000000\r\n\r\n")
+    fill(client)
+
+
+def client_that_is_gone(here: Site, client: socket.socket) -> None:
+    """Nothing more comes from it, and the server takes nothing: the proxy waits for that side alone."""
+    filled_tunnel(here, client)
+    client.close()
+
+
+def fill(client: socket.socket) -> None:
+    """Until nothing is taken any more."""
+    client.settimeout(0.5)
+    with suppress(TimeoutError):
+        while True:
+            client.send(b"x" * 65536)
+
+
+@pytest.mark.parametrize("behave", [flood, "deaf"], ids=["who floods", "who reads nothing"])
+@pytest.mark.parametrize("ask", [filled_tunnel, filled_request, client_that_is_gone], ids=lambda ask: ask.__name__)
+def test_the_end_of_a_call_waits_for_nobody(site, ask, behave) -> None:
+    """Neither for a server nor for a client, however long they would be given otherwise."""
+    over = threading.Event()
+
+    def deaf(_server: Server, _connection: socket.socket) -> None:
+        over.wait()
+
+    here = site(deaf if behave == "deaf" else behave, bounds=Bounds(hang_up_s=3600, idle_s=3600))
+    try:
+        with here.client() as client:
+            ask(here, client)
+            closing = threading.Thread(target=here.gate.close, daemon=True)
+            closing.start()
+            eventually(lambda: not closing.is_alive())
+        assert here.record.verdict == "allowed"
+        assert not here.gate._proxy.ledger.under_way
+    finally:
+        over.set()
+
+
 def test_nothing_is_answered_after_the_end(site) -> None:
     here = site()
     here.gate.close()

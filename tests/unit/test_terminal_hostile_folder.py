@@ -180,7 +180,7 @@ def test_here_documents_that_end_are_read_one_after_the_other(tmp_path: Path) ->
     ],
 )
 def test_lines_that_patterns_would_go_through_for_ever_are_read_at_once(tmp_path: Path, name: str, text: str) -> None:
-    """A pattern that tries every place anew takes minutes for each of them, or has no end."""
+    """A backtracking engine takes minutes for each, or does not end."""
     assert len(text) < MOST_BYTES
     read(harbor(tmp_path, **{name: text}))
 

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from longstride.sandbox.files import Content
 from longstride.tools.edit_file import EditFile, EditFileArguments, EditRefused, _changed, edited
+from longstride.tools.lines import count, split, start_of
 from longstride.tools.nearest import nearest
 from longstride.tools.patching import DiffRefused, patched
 from longstride.tools.read_file import ReadFileArguments, _shown
+from longstride.tools.search_files import matches
 from longstride.tools.tool import InvalidArguments
 
 TEXT = "import os\n\n\ndef area(w, h):\n    return w * h\n\n\ndef edge(w, h):\n    return 2 * (w + h)\n"
@@ -163,6 +165,24 @@ def test_a_hunk_of_thousands_of_lines_is_looked_for_in_millions(end: str) -> Non
         assert patched(MANY, diff) == "ab\n" * 1_002_999 + "new\n" + "ab\n" * 997_000
 
 
+def test_more_hunks_than_can_be_looked_for_in_time_are_refused() -> None:
+    """Each looks through the whole text: a message has room for thousands, and a file for 16 MiB."""
+    with pytest.raises(DiffRefused, match=r"2400 hunks are too many for a text of this size: give at most \d\d in"):
+        patched(MANY, "@@ -1 +1 @@\n-ab\n+cd\n" * 2400)
+
+
+def test_thousands_of_hunks_change_an_ordinary_file() -> None:
+    text = "".join(f"line {n}\n" for n in range(1, 2001))
+    diff = "".join(f"@@ -{n} +{n} @@\n-line {n}\n+row {n}\n" for n in range(1, 2001))
+    assert patched(text, diff) == text.replace("line", "row")
+
+
+@given(st.text("ab\n"), st.integers(0, 20))
+def test_where_a_line_starts(text: str, index: int) -> None:
+    lines = text.split("\n")
+    assert start_of(text, index) == min(len("".join(f"{line}\n" for line in lines[:index])), len(text))
+
+
 def test_of_a_file_of_millions_of_lines_the_changed_ones_are_shown() -> None:
     after = MANY[:3_000_000] + "xy\n" + MANY[3_000_000:]
     assert _changed(MANY, after).splitlines()[0] == "1000000  ab"
@@ -178,6 +198,33 @@ def test_a_part_of_a_file_of_millions_of_lines_is_read_without_its_lines() -> No
     finally:
         tracemalloc.stop()
     assert shown == b"ab\nab\n"
+
+
+ODD = ["a\fb", "c\rd", "e\u2028f", "g\vh", "i\x1cj", "k\x85l", "mn\r"]
+"""Lines that have in them what other programs end lines with."""
+
+
+@pytest.mark.parametrize("odd", ODD, ids=ascii)
+def test_every_tool_numbers_the_same_lines(odd: str) -> None:
+    """As ``grep -n`` does: a newline ends a line, and nothing else."""
+    text = f"{odd}\n" * 3 + "needle in the hay\nlast\n"
+    assert split(text) == text.split("\n")[:-1]
+    assert count(text) == 5
+    changed = text.replace("needle", "noodle")
+    assert "    4  noodle in the hay" in _changed(text, changed).split("\n")
+    assert (nearest(text, "needle in hay") or "").startswith("lines 4 to 4 ")
+    read = _shown(Content(text.encode(), len(text.encode())), ReadFileArguments(path="f", start_line=4, lines=1))
+    assert read.output.startswith(b"needle in the hay\n")
+    assert patched(text, "@@ -4 +4 @@\n-needle in the hay\n+noodle in the hay\n") == changed
+    found = matches(b"\0./f\x004:needle in the hay\n./f\x001:" + odd.encode() + b"\n")
+    assert found == [b"f:1:" + odd.removesuffix("\r").encode(), b"f:4:needle in the hay"]
+
+
+@given(st.text("ab\n\r\f"))
+def test_lines_are_as_many_as_are_counted(text: str) -> None:
+    lines = split(text)
+    assert len(lines) == count(text)
+    assert "\n".join(lines) == text.removesuffix("\n")
 
 
 def test_the_most_alike_lines_of_a_long_text_are_found() -> None:

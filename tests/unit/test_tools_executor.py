@@ -71,6 +71,8 @@ def interpreter(process: Process) -> int:
             return ABSENT
         case "python3":
             return 0
+        case "loud":
+            process.print("found" * 1000)
         case "half":
             process.print("score=0.5")
             return 1
@@ -440,6 +442,33 @@ def test_a_check_that_cannot_run_is_no_verdict(world: World) -> None:
         executed.checks[0].error
         == "the check needs the program 'pytest', which is not installed on the executor's host"
     )
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        CommandCheck(run="missing break"),
+        CommandCheck(
+            run="missing /run/longstride/checks/test.sh", files=(InputFile(path="test.sh", text="#!break\n"),)
+        ),
+    ],
+    ids=["a program", "the check's own file"],
+)
+def test_a_second_look_that_breaks_fails_its_check_alone(world: World, check: CommandCheck) -> None:
+    executed = submitted(world, "42", check, AnswerCheck(number=42))
+    assert [(c.passed, c.error) for c in executed.checks] == [(False, "the sandbox broke"), (True, None)]
+    assert seen(executed)[0] == "ok"
+
+
+def test_the_task_does_not_pay_for_a_second_look(world: World) -> None:
+    """Nor is there none where the check has used the budget up."""
+    check = CommandCheck(run="missing loud")
+    free = submitted(world, "x", check)
+    assert free.usage.output_bytes == len(b"/bin/sh: 1: loud: not found\n")
+    assert free.checks[0].error is None
+    said = len(b"/bin/sh: 1: pytest: not found\n")
+    spent = submitted(world, "x", CommandCheck(run="missing pytest"), **of_output(1, said / 2**20))
+    assert spent.checks[0].error, "pytest is not there, whoever asks"
 
 
 def test_a_check_harms_neither_the_workspace_nor_the_next_check(world: World) -> None:

@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Protocol
 
 from celery import signals
@@ -16,6 +16,7 @@ from celery.exceptions import CPendingDeprecationWarning
 from celery.worker import WorkController, state
 
 from longstride.messaging.celery_app import JobSettings, job_names, make_celery
+from longstride.messaging.wake_pipe import Listening, WakePipe
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class JobWorker:
         self._on_lost = on_lost
         self._runner: Runner | None = None
         self._given_up = False
+        self._wake_pipe: WakePipe | None = None
         self.app = make_celery(settings)
         for job in job_names(settings):
             self._register(job)
@@ -112,14 +114,15 @@ class JobWorker:
         signals.worker_process_shutdown.connect(self._child_stops, weak=False)
         signals.task_failure.connect(self._job_failed, weak=False)
         die_with_parent(signal.SIGTERM)
-        controller = self.controller()
-        self._install_signals(controller)
-        controller.start()
+        with closing(WakePipe()) as self._wake_pipe:
+            self.app.wake_pipe = self._wake_pipe
+            self.app.steps["worker"].add(Listening)
+            controller = self.controller()
+            self._install_signals(controller, self._wake_pipe.wake)
+            controller.start()
         return os.EX_UNAVAILABLE if self._given_up else int(controller.exitcode or 0)
 
-    def _install_signals(self, controller: WorkController) -> None:
-        wake = _waker(controller)
-
+    def _install_signals(self, controller: WorkController, wake: Callable[[], object]) -> None:
         def finish(*_: Any) -> None:
             state.should_stop = 0
             signal.setitimer(signal.ITIMER_REAL, self._settings.drain_s)
@@ -148,6 +151,8 @@ class JobWorker:
     def _child_started(self, **_: Any) -> None:
         # A child whose parent was killed must not go on: its lease would be kept alive for a job nobody supervises.
         die_with_parent(signal.SIGKILL)
+        if self._wake_pipe is not None:
+            self._wake_pipe.close()
         try:
             self.start_runner()
         except Exception:
@@ -167,21 +172,6 @@ class JobWorker:
     def _job_failed(self, task_id: str, exception: BaseException, **_: Any) -> None:
         logger.error("job %s: its process is gone: %s", task_id, exception)
         self._on_lost(task_id)
-
-
-def _waker(controller: WorkController) -> Callable[[], object]:
-    """What has Celery's loop see at once what a signal handler has told it: it sleeps until its next timer, for seconds.
-
-    Only other threads can wake it, and a handler can take no locks, so a thread waits for a byte.
-    """
-    heard, told = os.pipe()
-
-    def wait() -> None:
-        while os.read(heard, 1):
-            controller.hub.call_soon(lambda: None)
-
-    threading.Thread(target=wait, name="waker", daemon=True).start()
-    return lambda: os.write(told, b".")
 
 
 class EmbeddedJobs:

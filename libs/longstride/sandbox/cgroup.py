@@ -202,6 +202,10 @@ class Cgroup:
         return ""
 
 
+NO_GROUP = Cgroup("", ())
+"""Counts nothing, and holds nobody."""
+
+
 def _cpu_seconds(directory: str, version: int) -> float:
     """v2 counts in every group, v1 where ``cpuacct`` is."""
     if version == 2:
@@ -260,7 +264,7 @@ def of_process(pid: int, proc: Path = Path("/proc")) -> Cgroup:
     name = next((name for name, hierarchy in found if "memory" in hierarchy.controllers), "")
     if not name:
         # The process has ended, and is in no group or the topmost: what that counts is not its own.
-        return Cgroup("", ())
+        return NO_GROUP
     there = (Hierarchy(h.version, h.controllers, h.base.parent) for own_name, h in found if own_name == name)
     return Cgroup(name, tuple(there))
 

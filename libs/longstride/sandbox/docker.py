@@ -23,7 +23,7 @@ from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox import bundle, cgroup, launcher
 from longstride.sandbox.base import SUPPORT, WORKSPACE, Capabilities
 from longstride.sandbox.cell import Habits, Jailer
-from longstride.sandbox.cgroup import Cgroup, Group, Overhead
+from longstride.sandbox.cgroup import NO_GROUP, Cgroup, Group, Overhead
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable
 from longstride.sandbox.hosted import HostedBackend, Site
 from longstride.sandbox.oci import FILTER_FLAG, ISOLATION, LOOSE, NOT_LATER, OLD_STATX, OVERHEAD, Kind
@@ -47,8 +47,6 @@ NOT_FILTERED = (
 )
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 ATTACHED = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-NO_GROUP = Cgroup("", ())
-"""Counts nothing."""
 Api = Any
 """``docker.APIClient``; the SDK has no types."""
 

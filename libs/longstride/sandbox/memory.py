@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from longstride.contracts.v1.action import Usage
@@ -219,26 +219,8 @@ class MemoryCell:
         if self.destroyed or self._used:
             raise SandboxFailed("the sandbox broke while it waited for its command")
         self._used = True
-        program = self._programs.get(command.argv[0])
-        if program is None:
-            raise SandboxFailed(f"no program {command.argv[0]!r}; there are {', '.join(sorted(self._programs))}")
-        process = Process(
-            command.argv,
-            command.workspace.path,
-            command.env,
-            command.files,
-            command.limits,
-            command.links,
-            folders=command.folders,
-            egress=command.egress,
-            sites=command.sites,
-            heard=dialogue.heard if dialogue else lambda _stream, _data: None,
-            network=self.network,
-            cwd=command.cwd,
-            _asked_to_end=self._asked_to_end,
-            _cancelled=cancelled,
-            _clock=self._clock,
-        )
+        program = self._program(command.argv[0])
+        process = self._process(command, cancelled, dialogue)
         stdin = OpenInput(lambda data, _still: process.stdin.write(data), process.stdin.end)
         if dialogue:
             dialogue.opened(stdin)
@@ -251,18 +233,8 @@ class MemoryCell:
             stdin.cut_off()
         _clip(process, round(command.limits.output_mb * MEBIBYTE))
         full = self._volumes.exhausted(command.workspace, command.limits) if status == "ok" else None
-        return Execution(
-            status=status,
-            exit_code=exit_code,
-            stdout=_kept(process.stdout, command.limits),
-            stderr=_kept(process.stderr, command.limits),
-            limit=limit,
-            written=process.written,
-            usage=Usage(wall_ms=process.ran_s * 1e3),
-            passed=(full,) if full else (),
-            killed=cancelled.is_set(),
-            connections=tuple(process.connections),
-        )
+        execution = _execution(status, exit_code, process)
+        return replace(execution, limit=limit, passed=(full,) if full else (), killed=cancelled.is_set())
 
     def collect(self, workspace: Volume) -> None:
         """The program worked on the volume itself."""
@@ -286,6 +258,30 @@ class MemoryCell:
     def destroy(self) -> None:
         """Nothing is held."""
         self.destroyed = True
+
+    def _program(self, name: str) -> Program:
+        if name not in self._programs:
+            raise SandboxFailed(f"no program {name!r}; there are {', '.join(sorted(self._programs))}")
+        return self._programs[name]
+
+    def _process(self, command: Command, cancelled: Cancellation, dialogue: Dialogue | None) -> Process:
+        return Process(
+            command.argv,
+            command.workspace.path,
+            command.env,
+            command.files,
+            command.limits,
+            command.links,
+            folders=command.folders,
+            egress=command.egress,
+            sites=command.sites,
+            heard=dialogue.heard if dialogue else lambda _stream, _data: None,
+            network=self.network,
+            cwd=command.cwd,
+            _asked_to_end=self._asked_to_end,
+            _cancelled=cancelled,
+            _clock=self._clock,
+        )
 
     def _call(
         self, program: Program, process: Process, command: Command
@@ -380,6 +376,18 @@ class MemorySandbox:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _execution(status: ExecutionStatus, exit_code: int | None, process: Process) -> Execution:
+    return Execution(
+        status=status,
+        exit_code=exit_code,
+        stdout=_kept(process.stdout, process.limits),
+        stderr=_kept(process.stderr, process.limits),
+        written=process.written,
+        usage=Usage(wall_ms=process.ran_s * 1e3),
+        connections=tuple(process.connections),
+    )
 
 
 def _kept(stream: io.BytesIO, limits: SandboxLimits) -> bytes:

@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from longstride.tools.schema import referred
+from longstride.tools.schema import part, referred
 
 MOST_DEPTH = 3
 """Objects within objects that are told of; a server's schema may hold itself."""
+MOST = 500
+"""Arguments that are told of: what is in objects is told only as deep as there is room."""
+MOST_CHOICES = 8
+"""Types that are named where any of several will do."""
 BOUNDS = (
     ("minLength", "maxLength", "{} characters"),
     ("minItems", "maxItems", "{} items"),
@@ -39,23 +44,25 @@ class Argument:
 
 
 def arguments(schema: Mapping[str, Any]) -> list[Argument]:
-    """Those of an object's schema, each followed by its parts."""
-    return list(_of_object(schema, schema, "", 1))
+    """Those of an object's schema, each followed by its parts; no more than ``MOST``."""
+    for depth in range(MOST_DEPTH, 0, -1):
+        found = list(islice(_of_object(schema, schema, "", depth), MOST + 1))
+        if len(found) <= MOST:
+            break
+    return found[:MOST]
 
 
-def _of_object(schema: Mapping[str, Any], root: Mapping[str, Any], before: str, depth: int) -> Iterator[Argument]:
-    required = schema.get("required", ())
-    for name, described in schema.get("properties", {}).items():
-        part = _plain(described, root)
-        meaning = " ".join(str(_shape(described).get("description") or part.get("description") or "").split())
-        default = _shape(described).get("default")
-        yield Argument(
-            before + name, _type(part, root), name in required, default, meaning, "; ".join(_bounds(part, root))
-        )
-        if depth < MOST_DEPTH:
-            items = _plain(part.get("items", {}), root)
-            yield from _of_object(part, root, f"{before}{name}.", depth + 1)
-            yield from _of_object(items, root, f"{before}{name}[].", depth + 1)
+def _of_object(schema: Mapping[str, Any], root: Mapping[str, Any], before: str, deeper: int) -> Iterator[Argument]:
+    required = part(schema, "required", list)
+    for name, described in part(schema, "properties", dict).items():
+        own, found = _shape(described), _plain(described, root)
+        meaning = " ".join(str(own.get("description") or found.get("description") or "").split())
+        bounds = "; ".join(_bounds(found, root))
+        yield Argument(before + name, _type(found, root), name in required, own.get("default"), meaning, bounds)
+        if deeper > 1:
+            items = _plain(found.get("items", {}), root)
+            yield from _of_object(found, root, f"{before}{name}.", deeper - 1)
+            yield from _of_object(items, root, f"{before}{name}[].", deeper - 1)
 
 
 def _shape(schema: Any) -> Mapping[str, Any]:
@@ -66,7 +73,7 @@ def _plain(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a reference leads to; of something that may be null, what else it may be."""
     found = _shape(schema)
     for _ in range(MOST_DEPTH):
-        choices = [choice for choice in found.get("anyOf", ()) if _shape(choice).get("type") != "null"]
+        choices = [choice for choice in part(found, "anyOf", list) if _shape(choice).get("type") != "null"]
         if "$ref" in found:
             found = _shape(referred(str(found["$ref"]), root))
         elif len(choices) == 1:
@@ -76,10 +83,11 @@ def _plain(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _type(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> str:
     if "enum" in schema or "const" in schema:
-        return " | ".join(map(str, schema.get("enum", [schema.get("const")])))
+        return " | ".join(map(str, part(schema, "enum", list) or [schema.get("const")]))
     kind = schema.get("type", "anything")
-    if depth < MOST_DEPTH and (choices := schema.get("anyOf") or schema.get("oneOf")):
-        return " | ".join(dict.fromkeys(_type(_plain(choice, root), root, depth + 1) for choice in choices))
+    if depth < MOST_DEPTH and (choices := part(schema, "anyOf", list) or part(schema, "oneOf", list)):
+        told = [_type(_plain(choice, root), root, depth + 1) for choice in choices[:MOST_CHOICES]]
+        return " | ".join(dict.fromkeys([*told, "…"] if len(choices) > MOST_CHOICES else told))
     if depth < MOST_DEPTH and kind == "array":
         return f"list of {_type(_plain(schema.get('items', {}), root), root, depth + 1)}"
     return " | ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
@@ -90,7 +98,7 @@ def _bounds(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[str]
     yield from _own_bounds(schema)
     if "items" in schema:
         yield from (f"each {bound}" for bound in _own_bounds(_plain(schema["items"], root)))
-    for pattern, value in _shape(schema.get("patternProperties")).items():
+    for pattern, value in part(schema, "patternProperties", dict).items():
         yield f"names match {pattern}"
         yield from (f"values {bound}" for bound in _own_bounds(_plain(value, root)))
 

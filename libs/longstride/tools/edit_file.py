@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import StringConstraints, model_validator
 
 from longstride.sandbox.files import FileRefused
-from longstride.tools.lines import alike, start_of
+from longstride.tools.lines import alike, split, start_of
 from longstride.tools.nearest import MOST_SHOWN, nearest, numbered
 from longstride.tools.patching import DiffRefused, patched
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult
@@ -131,7 +131,7 @@ def _changed(before: str, after: str) -> str:
     tail = min(alike(before[::-1], after[::-1]), len(before) - head, len(after) - head)
     first = max(0, after.count("\n", 0, head) - 1)
     last = after.count("\n", 0, _rest(before, after, tail)) + 1
-    lines = after[start_of(after, first) : start_of(after, min(last, first + MOST_SHOWN + 1))].splitlines()
+    lines = split(after[start_of(after, first) : start_of(after, min(last, first + MOST_SHOWN + 1))])
     return numbered(lines, first + 1) or "it is empty"
 
 

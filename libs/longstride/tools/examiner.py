@@ -80,10 +80,11 @@ class Examiner:
         try:
             files = {f"checks/{file.path}": self._content(file) for file in check.files}
             execution = self._run(check, files)
+            self.usage = self.usage + execution.usage
+            why = self._broken(check, files, execution)
         except (ArtifactMissing, ArtifactCorrupt, SandboxFailed) as error:
             return cannot_run(check, str(error))
-        self.usage = self.usage + execution.usage
-        if why := self._broken(check, files, execution):
+        if why:
             return cannot_run(check, why)
         return judge_command(check, execution.exit_code, printable(execution.stdout), _detail(execution))
 
@@ -107,10 +108,10 @@ class Examiner:
         return f"the check needs the program {what!r}, which is not installed on the executor's host"
 
     def _lacks(self, program: str) -> bool:
-        """Whether a sandbox in which the agent has nothing lacks it, too."""
+        """Whether a sandbox in which the agent has nothing lacks it, too. The agent does not pay for this look."""
         volume = self.bench.backend.volumes.create(self.bench.limits)
         try:
-            execution = self.bench.carry_out(
+            execution = self.bench.look(
                 Command(
                     ("/bin/sh", "-c", FIND, "sh", program),
                     volume,
@@ -121,7 +122,6 @@ class Examiner:
             )
         finally:
             self.bench.backend.volumes.destroy(volume)
-        self.usage = self.usage + execution.usage
         return execution.exit_code == ABSENT
 
     def _content(self, file: InputFile) -> bytes:

@@ -1,4 +1,7 @@
-"""Lines of texts that may have millions of them: nothing here takes a text apart, or looks at it more than a few dozen times."""
+"""Lines of texts, as every tool counts them: a newline ends one, and nothing else does.
+
+Texts may have millions of them: only ``split`` takes a text apart, and nothing looks at one more than a few dozen times.
+"""
 
 from typing import AnyStr
 
@@ -9,13 +12,20 @@ def count(text: AnyStr) -> int:
     return text.count(newline) + (len(text) > 0 and not text.endswith(newline))
 
 
+def split(text: AnyStr) -> list[AnyStr]:
+    """Each line without its newline: as many as ``count`` counts."""
+    lines = text.split(_newline(text))
+    return lines if lines[-1] else lines[:-1]
+
+
 def start_of(text: AnyStr, index: int) -> int:
     """Where the line with this index starts, the first being 0; the text's end where it has no such line."""
-    newline, low, high = _newline(text), 0, len(text)
+    newline, low, high, before = _newline(text), 0, len(text), 0
     while low < high:
         middle = (low + high) // 2
-        if text.count(newline, 0, middle) < index:
-            low = middle + 1
+        newlines = before + text.count(newline, low, middle)
+        if newlines < index:
+            low, before = middle + 1, newlines + text.count(newline, middle, middle + 1)
         else:
             high = middle
     return low

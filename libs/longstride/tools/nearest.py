@@ -3,6 +3,8 @@
 import difflib
 import heapq
 
+from longstride.tools.lines import split
+
 MOST_LINES, MOST_CHARACTERS = 5000, 1 << 20
 """Of a longer text only the start is looked through."""
 MOST_COMPARED, MOST_IN_ORDER = 4000, 300
@@ -14,8 +16,8 @@ LIKE = 0.5
 
 def nearest(text: str, wanted: str) -> str | None:
     """Numbered lines of ``text`` that resemble ``wanted``, and in which way; ``None`` when none do."""
-    lines = text[:MOST_CHARACTERS].splitlines()[:MOST_LINES]
-    sought = wanted.splitlines() or [""]
+    lines = split(text[:MOST_CHARACTERS])[:MOST_LINES]
+    sought = split(wanted) or [""]
     width = min(len(sought), len(lines))
     if not width:
         return None
@@ -30,8 +32,12 @@ def nearest(text: str, wanted: str) -> str | None:
 
 def numbered(lines: list[str], first: int) -> str:
     """``12  text`` for each line; what is much is cut."""
-    shown = [f"{first + index:>5}  {line[:200]}" for index, line in enumerate(lines[:MOST_SHOWN])]
+    shown = [f"{first + index:>5}  {_without_return(line)[:200]}" for index, line in enumerate(lines[:MOST_SHOWN])]
     return "\n".join([*shown, *(["    …"] if len(lines) > MOST_SHOWN else [])])
+
+
+def _without_return(line: str) -> str:
+    return line.removesuffix("\r")
 
 
 def _best(lines: list[str], sought: list[str], width: int) -> tuple[int, float]:

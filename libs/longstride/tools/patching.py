@@ -3,10 +3,12 @@
 import re
 from dataclasses import dataclass, field
 
-from longstride.tools.lines import count, start_of
+from longstride.tools.lines import start_of
 from longstride.tools.nearest import nearest
 
 HUNK = re.compile(r"@@(?: -(?P<start>\d+)(?:,\d+)? \+\d+(?:,\d+)?)? ?@@")
+MOST_WORK = 512 << 20
+"""Hunks times characters: each hunk looks through the whole text a few times, which takes some 20 ms a MiB at the worst."""
 MOST_TOLD = 10
 """Places of lines that are there more than once."""
 NO_NEWLINE = "\\ No newline at end of file"
@@ -27,6 +29,11 @@ class Hunk:
     new: list[str] = field(default_factory=list)
 
     @property
+    def block(self) -> str:
+        """Its old lines, whole: between two newlines."""
+        return "\n".join(["", *self.old, ""])
+
+    @property
     def named(self) -> int | None:
         """The index that it names: of its first old line, or, without any, of what follows the line it names."""
         return self.start if self.start is None or not self.old else self.start - 1
@@ -36,15 +43,24 @@ def patched(text: str, diff: str) -> str:
     """The text after a diff: all of it or nothing.
 
     Raises:
-        DiffRefused: it is no diff, it is one of several files, or some lines are not there.
+        DiffRefused: it is no diff, it is one of several files, it has too many hunks, or some lines are not there.
     """
-    shift = 0
-    for hunk in hunks(diff):
+    shift, parts = 0, hunks(diff)
+    _require_fewer(parts, len(text) + len(diff))
+    for hunk in parts:
         at = _place(text, hunk, shift) if hunk.old else _insertion(text, hunk, shift)
         if hunk.named is not None:
-            shift = count(text[:at]) - hunk.named + len(hunk.new) - len(hunk.old)
+            shift = (
+                text.count("\n", 0, at) + (at > 0 and text[at - 1] != "\n") - hunk.named + len(hunk.new) - len(hunk.old)
+            )
         text = _replaced(text, at, hunk)
     return text
+
+
+def _require_fewer(parts: list[Hunk], characters: int) -> None:
+    most = max(1, MOST_WORK // characters)
+    if len(parts) > most:
+        raise DiffRefused(f"{len(parts)} hunks are too many for a text of this size: give at most {most} in one call")
 
 
 def hunks(diff: str) -> list[Hunk]:
@@ -113,9 +129,11 @@ def _place(text: str, hunk: Hunk, shift: int) -> int:
 
 
 def _only(text: str, hunk: Hunk) -> list[int]:
-    places: list[int] = []
-    while len(places) <= MOST_TOLD and (at := _first_from(text, hunk, places[-1] + 1 if places else 0)) >= 0:
+    padded, block = _padded(text), hunk.block
+    at, places = padded.find(block), list[int]()
+    while at >= 0 and len(places) <= MOST_TOLD:
         places.append(at)
+        at = padded.find(block, at + 1)
     if len(places) > 1:
         told = ", ".join(str(text.count("\n", 0, at) + 1) for at in places[:MOST_TOLD])
         times = f"{len(places)} times" if len(places) <= MOST_TOLD else f"more than {MOST_TOLD} times"
@@ -126,20 +144,21 @@ def _only(text: str, hunk: Hunk) -> list[int]:
 def _neighbours(text: str, hunk: Hunk, line: int) -> list[int]:
     """The last place before a line, and the first from there on."""
     start = start_of(text, max(0, line))
-    return [at for at in (_last_before(text, hunk, start), _first_from(text, hunk, start)) if at >= 0]
+    padded = _padded(text)
+    if padded.startswith(hunk.block, start):
+        return [start]
+    return [at for at in (_last_before(padded, hunk.block, start), padded.find(hunk.block, start)) if at >= 0]
 
 
-def _first_from(text: str, hunk: Hunk, start: int) -> int:
-    """-1: there is none."""
-    body, block = text.removesuffix("\n"), "\n".join(hunk.old)
-    return f"\n{body}\n".find(f"\n{block}\n", start) if text else -1
+def _padded(text: str) -> str:
+    """As a block finds its lines in it, at the index that they have in the text."""
+    return "\n" + text.removesuffix("\n") + "\n" if text else ""
 
 
-def _last_before(text: str, hunk: Hunk, start: int) -> int:
+def _last_before(padded: str, block: str, start: int) -> int:
     """The first in the mirror: ``rfind`` may take as long as text and needle multiplied, ``find`` does not."""
-    body, block = text.removesuffix("\n"), "\n".join(hunk.old)
-    at = f"\n{body[::-1]}\n".find(f"\n{block[::-1]}\n", max(0, len(body) - len(block) - start + 1))
-    return len(body) - len(block) - at if text and at >= 0 else -1
+    at = padded[::-1].find(block[::-1], max(0, len(padded) - len(block) - start + 1))
+    return len(padded) - len(block) - at if at >= 0 else -1
 
 
 def _insertion(text: str, hunk: Hunk, shift: int) -> int:

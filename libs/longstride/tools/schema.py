@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from longstride.agent.patterns import InvalidPattern, regex
 from longstride.contracts.v1.action import ToolSpec
 
+T = TypeVar("T")
+INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 TYPES = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
 SUBSCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else")
 SUBSCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
@@ -46,16 +48,16 @@ def _faults(schema: Any, root: Mapping[str, Any], at: str) -> Iterator[str]:
     yield from _own_faults(schema, root, at)
     for keyword in SUBSCHEMAS:
         if isinstance(schema.get(keyword), list):  # a tuple's items, before 2020-12
-            for index, part in enumerate(schema[keyword]):
-                yield from _faults(part, root, f"{at}.{keyword}[{index}]")
+            for index, inner in enumerate(schema[keyword]):
+                yield from _faults(inner, root, f"{at}.{keyword}[{index}]")
         elif keyword in schema:
             yield from _faults(schema[keyword], root, f"{at}.{keyword}")
     for keyword in SUBSCHEMA_LISTS:
-        for index, part in enumerate(_of_type(schema, keyword, list)):
-            yield from _faults(part, root, f"{at}.{keyword}[{index}]")
+        for index, inner in enumerate(part(schema, keyword, list)):
+            yield from _faults(inner, root, f"{at}.{keyword}[{index}]")
     for keyword in SUBSCHEMA_MAPS:
-        for name, part in _of_type(schema, keyword, dict).items():
-            yield from _faults(part, root, f"{at}.{keyword}.{name}")
+        for name, inner in part(schema, keyword, dict).items():
+            yield from _faults(inner, root, f"{at}.{keyword}.{name}")
 
 
 def _own_faults(schema: dict[str, Any], root: Mapping[str, Any], at: str) -> Iterator[str]:
@@ -74,7 +76,7 @@ def _own_faults(schema: dict[str, Any], root: Mapping[str, Any], at: str) -> Ite
 
 def _required_faults(schema: dict[str, Any], at: str, *, alone: bool) -> Iterator[str]:
     """``alone``: what is not in ``properties`` is described nowhere."""
-    known = _of_type(schema, "properties", dict)
+    known = part(schema, "properties", dict)
     required = schema.get("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
         yield f"{at}.required must be a list of names"
@@ -104,32 +106,25 @@ def _reference_fault(schema: dict[str, Any], root: Mapping[str, Any], at: str) -
     reference = schema.get("$ref")
     if reference is None:
         return
-    if not isinstance(reference, str) or not _is_there(reference, root):
+    if not isinstance(reference, str) or referred(reference, root) is None:
         yield f"{at}.$ref is {reference!r}, and there is nothing at that place"
 
 
-def _is_there(reference: str, root: Any) -> bool:
-    """Whether a JSON pointer (RFC 6901) into this very schema finds a schema."""
+def referred(reference: str, root: Any) -> dict[str, Any] | bool | None:
+    """The schema that a JSON pointer (RFC 6901) into this very schema finds; ``None``: there is none."""
     start, *steps = unquote(reference).split("/")
     for step in steps:
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(root, list) and name.isdecimal() and int(name) < len(root):
+        if isinstance(root, list) and INDEX.fullmatch(name) and int(name) < len(root):
             root = root[int(name)]
         elif isinstance(root, dict) and name in root:
             root = root[name]
         else:
-            return False
-    return start == "#" and isinstance(root, dict | bool)
+            return None
+    return root if start == "#" and isinstance(root, dict | bool) else None
 
 
-def referred(reference: str, root: Any) -> Any:
-    """What a JSON pointer into this very schema finds; ``{}``, which says nothing, where there is nothing."""
-    for step in unquote(reference).removeprefix("#").strip("/").split("/"):
-        name = step.replace("~1", "/").replace("~0", "~")
-        root = root.get(name, {}) if isinstance(root, dict) and name else root
-    return root
-
-
-def _of_type(schema: dict[str, Any], keyword: str, kind: type) -> Any:
+def part(schema: Mapping[str, Any], keyword: str, kind: type[T]) -> T:
+    """What a keyword says; an empty one where it says nothing, or says it wrongly."""
     found = schema.get(keyword)
     return found if isinstance(found, kind) else kind()

@@ -6,6 +6,7 @@ from pydantic import Field, StringConstraints
 
 from longstride.sandbox.base import WORKSPACE
 from longstride.sandbox.files import FileRefused, relative
+from longstride.tools.lines import split
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult, of_execution
 
 SCRIPT = """\
@@ -62,11 +63,11 @@ def matches(output: bytes) -> list[bytes]:
     names, _, lines = output.partition(b"\0\0") if not output.startswith(b"\0") else (b"", b"", output[1:])
     paths = sorted(name for name in names.split(b"\0") if name)
     found = []
-    for record in lines.splitlines():
+    for record in split(lines):
         path, _, rest = record.partition(b"\0")
         number, _, text = rest.partition(b":")
         if number.isdigit():
-            found.append((path.removeprefix(b"./"), int(number), text[:LONGEST_LINE]))
+            found.append((path.removeprefix(b"./"), int(number), text.removesuffix(b"\r")[:LONGEST_LINE]))
     return [*paths, *(b"%s:%d:%s" % hit for hit in sorted(found))]
 
 

@@ -169,10 +169,15 @@ class Bench:
         bounded = self.bounded(command)
         if isinstance(bounded, Execution):
             return bounded
-        execution = self.charged(bounded, self._run(bounded))
-        if execution.killed:
-            raise ExecutionCancelled
-        return execution
+        return _uncancelled(self.charged(bounded, self._run(bounded)))
+
+    def look(self, command: Command) -> Execution:
+        """Run a command that the host wants to know something by: it takes nothing of the task's budgets.
+
+        Raises:
+            ExecutionCancelled: it was killed from outside.
+        """
+        return _uncancelled(self._run(command))
 
     def charged(self, command: Command, execution: Execution) -> Execution:
         """What ``bounded`` let run, taken from the task's budgets; told of the one that stopped it."""
@@ -325,3 +330,9 @@ def _moved(execution: Execution) -> str:
         return ""
     sent, received = (sum(getattr(c, way) for c in execution.connections) for way in ("sent", "received"))
     return f", {sent / 2**20:.1f} MiB sent and {received / 2**20:.1f} MiB received"
+
+
+def _uncancelled(execution: Execution) -> Execution:
+    if execution.killed:
+        raise ExecutionCancelled
+    return execution

@@ -17,9 +17,9 @@ from longstride.client.screen.console import cell, say, show, show_json
 from longstride.client.screen.program import program
 from longstride.client.screen.safe import one_line, safe
 from longstride.client.screen.table import table
-from longstride.tools.argument import Argument
+from longstride.tools.argument import MOST, Argument
 from longstride.tools.card import Card, card
-from longstride.tools.registry import Registry
+from longstride.tools.registry import AnyTool, Registry
 
 EVERY, NAMED = "every task", "by name"
 
@@ -46,15 +46,15 @@ def tools(
     elif json:
         show_json([asdict(card(registry, known)) for known in registry.names])
     else:
-        show(_listing([card(registry, known) for known in registry.names]))
+        show(_listing([tool for known in registry.names if (tool := registry.get(known))]))
         say(f"all about one: {program()} tools NAME")
 
 
-def _listing(cards: list[Card]) -> Table:
+def _listing(tools: list[AnyTool]) -> Table:
     grid = table("tool", "given to", "effects", "*what it does")
-    for one in sorted(cards, key=lambda one: not one.offered):
+    for one in sorted(tools, key=lambda one: not one.offered):
         given = EVERY if one.offered else NAMED
-        grid.add_row(Text(one.name, "name"), given, one.effects, cell(one.description))
+        grid.add_row(Text(one.name, "name"), given, one.idempotency, cell(one.spec.description))
     return grid
 
 
@@ -70,6 +70,10 @@ def _show_one(registry: Registry, name: str, json: bool) -> None:
     show(_beside((Text(label, "faint"), Text(safe(told))) for label, told in _facts(found)))
     show(Text(), Text("arguments" if found.arguments else "it takes no arguments", "strong"))
     show(_beside((Text(f"  {one_line(argument.name)}", "name"), _told(argument)) for argument in found.arguments))
+    if len(found.arguments) == MOST:
+        show(
+            Text(f"  these are the first {MOST}; the whole schema: {program()} tools {one_line(name)} --json", "faint")
+        )
     show(Text(), Text("example", "strong"), Text(f"  {jsonlib.dumps(found.example, ensure_ascii=False)}"))
     return None
 

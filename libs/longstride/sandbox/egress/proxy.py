@@ -130,12 +130,11 @@ class Proxy:
             return
         entry = self.ledger.open()
         try:
-            await self._answer(entry, (reader, writer))
+            async with _hung_up(writer, self._world.bounds.hang_up_s):
+                await self._answer(entry, (reader, writer))
         except asyncio.CancelledError:
             entry.cut("the call ended")
-            writer.transport.abort()
         finally:
-            await _hang_up(writer, self._world.bounds.hang_up_s)
             self.ledger.close(entry)
 
     async def _answer(self, entry: Entry, client: Streams) -> None:
@@ -164,13 +163,11 @@ class Proxy:
         server = await self._connect(entry, addresses, wanted.port)
         entry.verdict, entry.why = "allowed", f"rule {rule}"
         transfer = Transfer(entry, self._world, self.outward, self.inward)
-        try:
+        async with _hung_up(server[1], self._world.bounds.hang_up_s):
             if wanted.onward is None:
                 await self._bounded(transfer, transfer.tunnel(conversation.trailing_data[0], client, server))
             else:
                 await self._bounded(transfer, transfer.request(conversation, wanted.onward, client, server))
-        finally:
-            await _hang_up(server[1], self._world.bounds.hang_up_s)
 
     async def _serve(self, entry: Entry, wanted: Target, client: Streams, site: Served) -> None:
         """What the host's own side has of it.
@@ -380,15 +377,21 @@ class Transfer:
             await self.world.sleep(wait_s)
 
 
-async def _hang_up(writer: asyncio.StreamWriter, seconds: float) -> None:
-    writer.close()
+@asynccontextmanager
+async def _hung_up(writer: asyncio.StreamWriter, seconds: float) -> AsyncIterator[None]:
+    """It takes what is left for it, and is closed; once the call has ended, nobody waits for that."""
     try:
-        async with asyncio.timeout(seconds):
-            await writer.wait_closed()
-    except OSError:
-        pass  # gone already, or too slow
+        yield
+        await _hang_up(writer, seconds)
     finally:
         writer.transport.abort()
+
+
+async def _hang_up(writer: asyncio.StreamWriter, seconds: float) -> None:
+    writer.close()
+    with suppress(OSError):  # gone already, or too slow
+        async with asyncio.timeout(seconds):
+            await writer.wait_closed()
 
 
 @asynccontextmanager
