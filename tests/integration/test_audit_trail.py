@@ -463,4 +463,16 @@ def test_an_audit_that_was_emptied_as_a_whole_is_missed(world: World) -> None:
         connection.execute("DELETE FROM audit_heads")
     code, told, _ = world.longstride("audit", "verify")
     assert code == 1
-    assert "the whole chain is gone: each ended task of the tenant (1) had its entries" in told
+    assert "a chain before it is gone: 1 tasks of the tenant had ended by then, and had their entries" in told
+
+
+def test_a_chain_that_begins_anew_does_not_hide_the_one_before(world: World) -> None:
+    task(world.stack(SUBMIT))
+    with psycopg.connect(world.url) as connection:
+        connection.execute("DELETE FROM audit")
+        connection.execute("DELETE FROM audit_heads")
+        connection.execute("UPDATE tasks SET ended_at = ended_at - interval '1 hour'")
+    task(world.stack(SUBMIT))
+    code, told, _ = world.longstride("audit", "verify")
+    assert code == 1
+    assert "a chain before it is gone: 1 tasks of the tenant had ended by then" in told

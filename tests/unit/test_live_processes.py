@@ -22,7 +22,7 @@ from longstride.storage.errors import StorageUnavailable
 from longstride.storage.memory import MemoryArtifacts
 from longstride.tools import live_process
 from longstride.tools.executor import Executor
-from longstride.tools.household import LINGER_S, MOST_ENDED, Bounds, Household, Households
+from longstride.tools.household import LINGER_S, MOST_ENDED, Bounds, Households
 from longstride.tools.live_process import LiveProcess
 from longstride.tools.lookout import OVERLAP, STRIDE, Lookout
 from longstride.tools.output_ring import OutputRing

@@ -77,7 +77,12 @@ _TENANTS = """
     SELECT tenant FROM audit_heads UNION SELECT DISTINCT tenant FROM audit
     UNION SELECT DISTINCT tenant FROM tasks WHERE ended_at IS NOT NULL ORDER BY 1"""
 """A task that has ended has been audited: who empties the audit must not be able to hide that there was one."""
-_ENDED = "SELECT count(*) FROM tasks WHERE tenant = %s AND ended_at IS NOT NULL"
+_UNTOLD = f"""
+    SELECT count(*) FROM tasks WHERE tenant = %(tenant)s AND ended_at < coalesce(
+        (SELECT occurred_at FROM audit WHERE tenant = %(tenant)s AND previous = '{GENESIS}' AND seq = 1) - interval '5 minutes',
+        CASE WHEN EXISTS (SELECT FROM audit_heads WHERE tenant = %(tenant)s) THEN '-infinity' ELSE 'infinity' END::timestamptz)"""
+"""Tasks that ended before there was a first entry, by more than planners' clocks differ, or without there being one. Where retention
+has removed the first entry, a checkpoint tells of it."""
 _CHECKPOINT = f"""
     SELECT seq, entry::text FROM audit WHERE tenant = %s AND entry->>'kind' = '{CHECKPOINT}' ORDER BY seq DESC LIMIT 1"""
 _PAGE = 1000
@@ -172,9 +177,9 @@ class Audit:
         now = self.head(tenant)
         if walk.broken is None and walk.last.seq > (now.seq if now else 0):
             walk.broken = BrokenLink(walk.last.seq, "it lies beyond the end that the table of heads tells of")
-        if walk.broken is None and now is None and (ended := self._transaction.value(_ENDED, (tenant,))):
+        if walk.broken is None and (untold := self._transaction.value(_UNTOLD, {"tenant": tenant})):
             walk.broken = BrokenLink(
-                1, f"the whole chain is gone: each ended task of the tenant ({ended}) had its entries"
+                1, f"a chain before it is gone: {untold} tasks of the tenant had ended by then, and had their entries"
             )
         return Verdict(tenant, walk.rows, walk.last, tuple(checkpoint[1]), walk.broken)
 

@@ -38,7 +38,7 @@ def fork(
 
       longstride fork 3f9a12bc --at 4
 
-      longstride fork 3f9a12bc --at 4 "Use the median instead." --policy deep
+      longstride fork 3f9a12bc --at 4 "Use the median instead." --policy builtin
     """
     with connect(say) as deployment:
         head = deployment.reader.find(task)
