@@ -22,6 +22,7 @@ from longstride.observability.publishing import published
 from longstride.observability.settings import TelemetrySettings
 from longstride.observability.setup import Telemetry, setup
 from longstride.observability.span_record import SpanRecord, SpanWriter
+from longstride.observability.wrong_settings import WRONG, told
 from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.database import Database
 from longstride.storage.errors import StorageError
@@ -33,7 +34,6 @@ from longstride.tools.mcp.register import offered_tools
 from longstride.tools.registry import Registry
 from services.connections import Connections
 from services.startup import CHECK, Startup
-from services.wrong_settings import WRONG, told
 
 
 class Stoppable(Protocol):

@@ -13,6 +13,7 @@ from longstride.messaging.job_worker import JobWorker
 from longstride.messaging.part import Part
 from longstride.messaging.work import Worker
 from longstride.observability.settings import TelemetrySettings
+from longstride.observability.wrong_settings import WRONG, told
 from longstride.storage.database import Database
 from longstride.storage.errors import StorageError
 from longstride.tools.mcp.catalogue import CatalogueUnusable
@@ -20,7 +21,6 @@ from longstride.tools.registry import Registry
 from services.connections import Connections
 from services.host import Host, check, open_host, refuse
 from services.job_health import JobHealth
-from services.wrong_settings import WRONG, told
 
 logger = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from longstride.messaging.job_worker import EmbeddedJobs, JobWorker
 from longstride.messaging.part import Part
 from longstride.messaging.service import ServiceRuntime
 from longstride.observability.settings import TelemetrySettings
+from longstride.observability.wrong_settings import WRONG, told
 from longstride.sandbox.errors import SandboxUnavailable
 from longstride.storage.embedded import EmbeddedPostgres
 from longstride.storage.errors import StorageError
@@ -41,7 +42,6 @@ from services.telemetry import main as telemetry
 from services.telemetry.settings import RecorderSettings
 from services.tool_executor import main as tool_executor
 from services.tool_executor.settings import ToolExecutorSettings
-from services.wrong_settings import WRONG, told
 
 READY_S = 30.0
 QUEUED_JOBS = 2

@@ -7,6 +7,7 @@ from pathlib import Path
 from longstride.messaging.handling import check_handlers
 from longstride.messaging.work import Worker
 from longstride.observability.middleware import work_spans
+from longstride.observability.wrong_settings import WRONG, told
 from longstride.sandbox import backends
 from longstride.sandbox.errors import SandboxUnavailable
 from longstride.tools.keeper_link import Divided
@@ -17,7 +18,6 @@ from services.tool_executor.handlers import ToolExecutor, handlers
 from services.tool_executor.keeper_main import link as keeper_link
 from services.tool_executor.settings import ToolExecutorSettings
 from services.tool_executor.workshop import open_workshop
-from services.wrong_settings import WRONG, told
 
 
 def make(host: Host, secrets_dir: Path | None = None, *, keeps: bool = False) -> Jobs:

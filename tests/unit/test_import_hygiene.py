@@ -139,3 +139,12 @@ def test_a_service_loads_only_what_all_its_settings_need(service: str) -> None:
 def test_no_command_loads_a_model_library_before_it_is_needed() -> None:
     code = "from longstride.client.application import COMMANDS, load\nfor entry in COMMANDS: load(entry)"
     assert loaded_by(code, ("torch", "transformers", "celery")) == []
+
+
+@pytest.mark.parametrize(
+    "program", ["import services", "import longstride.client.main as m; m.sys.argv[1:] = ['--version']; m.main()"]
+)
+def test_a_program_collects_seldom_while_it_loads(program: str) -> None:
+    told = "import atexit, gc; atexit.register(lambda: print(gc.get_threshold() > (700, 10, 10)));"
+    ran = subprocess.run([sys.executable, "-c", f"{told} {program}"], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "True"

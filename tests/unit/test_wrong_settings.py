@@ -2,13 +2,15 @@
 
 import pytest
 
+from longstride.client.errors import UsageProblem
+from longstride.client.settings import ClientSettings, load
 from longstride.observability.settings import TelemetrySettings
+from longstride.observability.wrong_settings import WRONG, told
 from services.connections import Connections
 from services.model_worker.settings import ModelWorkerSettings
 from services.planner.settings import PlannerSettings
 from services.telemetry.settings import RecorderSettings
 from services.tool_executor.settings import ToolExecutorSettings
-from services.wrong_settings import WRONG, told
 
 KINDS = (
     PlannerSettings,
@@ -16,6 +18,7 @@ KINDS = (
     ToolExecutorSettings,
     RecorderSettings,
     TelemetrySettings,
+    ClientSettings,
 )
 
 
@@ -62,3 +65,19 @@ def test_what_is_missing_and_what_does_not_agree(monkeypatch: pytest.MonkeyPatch
     assert complaint(Connections) == "LONGSTRIDE_DATABASE_URL: Field required; LONGSTRIDE_AMQP_URL: Field required"
     floor = complaint(ToolExecutorSettings, pool_floor=9, pool_ceiling=1)
     assert floor == "pool_floor=9 is above pool_ceiling=1"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("soon", "Input should be a valid number, unable to parse string as a number"),
+        ("-1", "Input should be greater than or equal to 0"),
+    ],
+)
+def test_the_command_line_tells_of_its_own_as_services_do(
+    monkeypatch: pytest.MonkeyPatch, value: str, why: str
+) -> None:
+    monkeypatch.setenv("LONGSTRIDE_PATIENCE_S", value)
+    with pytest.raises(UsageProblem, match=f"^LONGSTRIDE_PATIENCE_S: {why}$"):
+        load()
+    assert complaint(ClientSettings) == f"LONGSTRIDE_PATIENCE_S: {why}"

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from importlib import import_module
 from inspect import cleandoc
 from textwrap import wrap
@@ -13,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from longstride.client.cli.exit_codes import CODES
+from longstride.client.did_you_mean import did_you_mean
 from longstride.client.errors import ClientError
 from longstride.client.working_directory import REMOVED, working_directory
 
@@ -95,8 +95,8 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command to run, loaded; of one that is not there, what may have been meant."""
         if args and _entry(args[0]) is None and not args[0].startswith("-"):
-            near = get_close_matches(args[0], [entry.name for entry in COMMANDS], n=1)
-            ctx.fail(f"No such command {args[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
+            hint = did_you_mean(args[0], (entry.name for entry in COMMANDS))
+            ctx.fail("; ".join(filter(None, (f"No such command {args[0]!r}", hint))))
         name, _, rest = super().resolve_command(ctx, args)
         entry = _entry(name or "")
         return name, entry and load(entry), rest

@@ -1,9 +1,10 @@
 """The entry point of ``longstride``: light, so that Ctrl-C is quiet from the first moment on."""
 
-import gc
 import os
 import signal
 import sys
+
+from longstride.loading import expect_many_modules
 
 DETACHED = 130
 
@@ -14,7 +15,7 @@ def main() -> None:
     if before is signal.default_int_handler:
         # Nothing runs yet that could be interrupted badly, and an import that is shows a traceback.
         signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(DETACHED))
-    gc.set_threshold(50_000, 20, 20)  # what is loaded stays: to look for garbage in it takes a tenth of a short command
+    expect_many_modules()
     from longstride.client.application import run
     from longstride.client.screen.standard_output import guard
 

@@ -2,15 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from longstride.client.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+from longstride.observability.wrong_settings import WRONG, told
 
 
 def default_home() -> Path:
@@ -61,11 +58,5 @@ def load() -> ClientSettings:
     """
     try:
         return ClientSettings()
-    except ValidationError as error:
-        raise UsageProblem("; ".join(map(_told, error.errors(include_url=False, include_input=False)))) from error
-
-
-def _told(fault: "ErrorDetails") -> str:
-    """As the variable is called, not the field."""
-    name = "_".join(map(str, fault["loc"])).upper()
-    return f"LONGSTRIDE_{name}: {fault['msg']}"
+    except WRONG as error:
+        raise UsageProblem(told(error)) from error

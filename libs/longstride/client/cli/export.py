@@ -9,7 +9,7 @@ from longstride.client.cli.options import Json, TaskId
 from longstride.client.connect import connect
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show_json
-from longstride.client.step_state import step_states
+from longstride.client.step_state import StepState, step_states
 from longstride.client.workspace_archive import FORMATS, writer_of
 from longstride.client.workspace_export import export as write
 
@@ -43,21 +43,28 @@ def export(
     with connect(say) as deployment:
         head = deployment.reader.find(task)
         (state,) = step_states(deployment, head, at)
-        outside = write(state, to)
-    manifest = state.snapshot.manifest
+        left_out = write(state, to)
     if json:
-        show_json(
-            {
-                "task": head.id,
-                "step": state.step,
-                "to": str(to),
-                "files": len(manifest.files),
-                "bytes": manifest.size,
-                "left_out": outside,
-            }
-        )
-        return
-    if outside:
-        say(f"left out, because they lead outside: {', '.join(outside[:20])}{' …' if len(outside) > 20 else ''}")
+        show_json(_document(head.id, state, to, left_out))
+    else:
+        _tell(state, to, left_out)
+
+
+def _document(task_id: str, state: StepState, to: Path, left_out: list[str]) -> dict[str, object]:
+    manifest = state.snapshot.manifest
+    return {
+        "task": task_id,
+        "step": state.step,
+        "to": str(to),
+        "files": len(manifest.files),
+        "bytes": manifest.size,
+        "left_out": left_out,
+    }
+
+
+def _tell(state: StepState, to: Path, left_out: list[str]) -> None:
+    if left_out:
+        say(f"left out, because they lead outside: {', '.join(left_out[:20])}{' …' if len(left_out) > 20 else ''}")
+    manifest = state.snapshot.manifest
     files = f"{len(manifest.files)} file{'' if len(manifest.files) == 1 else 's'}"
     say(f"{files}, {units.size(manifest.size)}, as after step {state.step}, to {to}")

@@ -3,7 +3,6 @@
 import json as jsonlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from longstride.client.cli.mcp import known_tools
 from longstride.client.cli.options import Json
+from longstride.client.did_you_mean import did_you_mean
 from longstride.client.errors import NotFound
 from longstride.client.screen.console import cell, say, show, show_json
 from longstride.client.screen.program import program
@@ -60,8 +60,7 @@ def _listing(tools: list[AnyTool]) -> Table:
 
 def _show_one(registry: Registry, name: str, json: bool) -> None:
     if registry.get(name) is None:
-        near = get_close_matches(name, registry.names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"`{program()} tools` lists them"
+        hint = did_you_mean(name, registry.names, f"`{program()} tools` lists them")
         raise NotFound(f"there is no tool {name!r}; {hint}")
     found = card(registry, name)
     if json:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from pydantic import AliasChoices, ValidationError
 from pydantic_settings import BaseSettings, SettingsError
 
+from longstride.contracts.envelope import OUR_OWN
+
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
@@ -23,7 +25,7 @@ def told(error: ValidationError | SettingsError) -> str:
 
 
 def _fault(fault: "ErrorDetails", title: str) -> str:
-    why = fault["msg"].removeprefix("Value error, ")
+    why = fault["msg"].removeprefix(OUR_OWN)
     return f"{_variable(str(fault['loc'][0]), title)}: {why}" if fault["loc"] else why
 
 
