@@ -435,6 +435,15 @@ def test_fork_starts_from_a_past_step(world: World) -> None:
     assert (code, "it has: 1, 2, 3" in err) == (4, True)
 
 
+def test_a_forks_policy_is_looked_for_where_it_is_named(world: World) -> None:
+    Path("s.json").write_text("{}")
+    task = world.finished()
+    with world.stack(*SCRIPT):
+        code, out, err = world.longstride("fork", task, "--at", "2", "--policy", "scripted:s.json", "--json")
+    assert code == 0, err
+    assert json.loads(out.splitlines()[0])["submit"]["policy"] == f"scripted:{Path('s.json').absolute()}"
+
+
 def test_artifacts_are_listed_and_fetched(world: World) -> None:
     data = b"a,b\n\x00\xff"
     ref = world.artifacts.put(data, session="session_1", kind="output")

@@ -162,7 +162,9 @@ class Handle:
             NoAnswer: no planner answered in time; the message is on its queue.
         """
         if not self._client.wait(lambda: bool(self._accepted or self._rejected or self._ended), timeout_s):
-            raise NoAnswer(f"no planner has answered within {timeout_s:g} s; {self.task_id} is on its queue")
+            raise NoAnswer(
+                f"no planner has answered within {timeout_s:g} s (`longstride doctor` looks for why); {self.task_id} is on its queue"
+            )
         self._raise_if_rejected()
         return self._accepted or TaskAccepted()
 

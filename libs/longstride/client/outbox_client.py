@@ -78,7 +78,9 @@ class OutboxHandle:
         """
         head = self._wait(self._look, timeout_s)
         if head is None:
-            raise NoAnswer(f"no planner has answered within {timeout_s:g} s; {self.task_id} waits in the outbox")
+            raise NoAnswer(
+                f"no planner has answered within {timeout_s:g} s (`longstride doctor` looks for why); {self.task_id} waits in the outbox"
+            )
         duplicate = head.id != self._request.task_id
         self.task_id, self.session_id = head.id, head.session_id
         return TaskAccepted(duplicate=duplicate)

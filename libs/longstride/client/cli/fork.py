@@ -10,6 +10,7 @@ from longstride.client.cli.follow import follow, suggest
 from longstride.client.cli.options import JsonLines, TaskId
 from longstride.client.connect import connect
 from longstride.client.errors import NotFound, UsageProblem
+from longstride.client.policy_name import seen_from_here
 from longstride.client.screen import units
 from longstride.client.screen.console import say, show, show_json_line
 from longstride.client.step_view import history
@@ -70,7 +71,7 @@ def _forked(
     if instruction is not None:
         changes["instruction"] = instruction
     if policy is not None:
-        changes["policy"] = policy
+        changes["policy"] = seen_from_here(policy)
     if temperature is not None:
         changes["sampling"] = {**source.sampling.model_dump(), "temperature": temperature}
     try:

@@ -15,9 +15,9 @@ from longstride.client.cli.allowed_hosts import way_out
 from longstride.client.connect import Deployment
 from longstride.client.errors import UsageProblem
 from longstride.client.input_files import InputFiles
+from longstride.client.policy_name import seen_from_here
 from longstride.client.port import DEFAULT_TENANT, TaskHandle
 from longstride.client.soundness import require_sound, sealed
-from longstride.client.working_directory import working_directory
 from longstride.contracts.envelope import MessageError, explain
 from longstride.contracts.ids import new_id
 from longstride.contracts.v1.commands import SubmitTask
@@ -317,7 +317,7 @@ def _described(
             received_mb=received,
         ),
         "sandbox": _given(memory_mb=memory, disk_mb=disk),
-        "policy": policy and _policy(policy),
+        "policy": policy and seen_from_here(policy),
         "track": track,
         "sampling": _given(temperature=temperature, seed=seed),
         "priority": priority,
@@ -387,17 +387,6 @@ def _standard_input() -> str:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _policy(name: str) -> str:
-    """As the services find it, which run in other folders."""
-    from longstride.policies.base import PolicyUnavailable
-    from longstride.policies.naming import found_from
-
-    try:
-        return found_from(name, working_directory() or Path())
-    except PolicyUnavailable as error:
-        raise UsageProblem(str(error)) from error
 
 
 def _checks(commands: list[str], expect: str | None, number: float | None) -> list[dict[str, Any]]:

@@ -75,7 +75,8 @@ fields are separated by semicolons, it reads the error and tries again with that
 ## What it cannot do
 - Anything outside that family: other questions, several columns or files, filters, joins, other formats. It will still write a \
 well-formed action, and it will be wrong.
-- Names outside ASCII; names of more than about twenty letters that no vocabulary holds are copied with errors.
+- Names of files and columns that are not made of its generator's words (`longstride.policies.builtin.family`): they are often \
+copied with errors, short ones, too. Nor names outside ASCII.
 - Use other tools than those three, or do without one of them: it does not read the tools' descriptions.
 - Recover from a submission that its checks refuse.
 
