@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_network
@@ -32,6 +31,7 @@ from longstride.sandbox.egress.addresses import Addresses
 from longstride.sandbox.egress.gate import Gates
 from longstride.sandbox.egress.proxy import World
 from longstride.sandbox.mounts import mounts_below
+from tests.support.eventually import eventually
 from tests.support.http_server import listening
 from tests.support.sandboxes import SMALL, Arena, arena, processes_of
 
@@ -363,10 +363,7 @@ def test_kill_of_the_executor_leaves_no_socket_and_no_relay(port: int, backend: 
             check=False,
         )
         assert doomed.returncode == -signal.SIGKILL, doomed.stderr
-        deadline = time.monotonic() + 60
-        while (left := left_of(folder / "scratch")) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert left == []
+        eventually(lambda: left_of(folder / "scratch") == [])
 
 
 def left_of(scratch: Path) -> list[str]:

@@ -17,6 +17,7 @@ from infra.native.private import password, write_private
 from infra.native.running import Running
 from infra.native.server import Command, tail
 from infra.native.stack import Stack
+from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,10 +125,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 60
-    while psutil.pid_exists(int(done.stdout)) and psutil.Process(int(done.stdout)).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: _ended(int(done.stdout)))
+
+
+def _ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_private_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
@@ -29,6 +28,7 @@ from longstride.sandbox.workspace import Workspaces
 from longstride.sandbox.write_watch import WriteWatch, frozen
 from longstride.storage.memory import MemoryArtifacts
 from tests.support.edits import EDITS, apply
+from tests.support.eventually import eventually
 from tests.support.trees import tree
 
 LIMITS = SandboxLimits(disk_mb=8, files=400)
@@ -330,9 +330,7 @@ def test_frozen_is_read_only_and_only_for_a_while(scratch: Scratch) -> None:
             (volume.path / "f").touch()
     with (volume.path / "f").open("w"), frozen(volume.path) as still:
         assert not still
-    deadline = time.monotonic() + 60
-    while not _freezes(volume.path):
-        assert time.monotonic() < deadline
+    eventually(lambda: _freezes(volume.path))
     assert os.statvfs(volume.path).f_files == LIMITS.files + 1, "its limits are as they were"
     volumes.destroy(volume)
 
