@@ -106,10 +106,17 @@ def objects(addresses: Addresses) -> Minio:
     return Minio(urlsplit(addresses.s3_endpoint).netloc, addresses.access_key, addresses.secret_key, secure=False)
 
 
-def message(addresses: Addresses) -> bytes | None:
-    """The kept message, which stays in its queue."""
-    with pika.BlockingConnection(pika.URLParameters(addresses.amqp_url)) as connection:
-        return connection.channel().basic_get(SURVIVOR)[2]
+def message(addresses: Addresses) -> bytes:
+    """The kept message, which stays in its queue. A queue that a broker has just found again may have no leader yet (541)."""
+    return eventually(lambda: _message(addresses))
+
+
+def _message(addresses: Addresses) -> bytes | None:
+    try:
+        with pika.BlockingConnection(pika.URLParameters(addresses.amqp_url)) as connection:
+            return connection.channel().basic_get(SURVIVOR)[2]
+    except pika.exceptions.ConnectionClosedByBroker:
+        return None
 
 
 def row(addresses: Addresses) -> str:
