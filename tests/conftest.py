@@ -50,6 +50,15 @@ def nothing_left_running() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def own_console() -> None:
+    """The consoles keep the streams that they first saw: those of an earlier test are not this one's."""
+    from longstride.client.screen import console
+
+    console.out.cache_clear()
+    console.err.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def servers() -> Servers:
     """RabbitMQ, PostgreSQL and S3 as the environment names them."""
