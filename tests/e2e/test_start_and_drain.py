@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -108,7 +109,9 @@ def test_a_service_that_is_told_to_end_hands_its_work_over(
         ]
         task_id = deployment.submit(SubmitTask(instruction="Sleep.", policy=deployment.script(lines)))
         eventually(lambda: _acting(deployment, task_id))
+        started = time.monotonic()
         assert deployment.terminate("tool-executor") == 0
+        assert time.monotonic() - started < 25
         deployment.start("tool-executor")
         assert deployment.ended(task_id)[0].outcome == "succeeded"
         assert deployment.steps(task_id)[0].observation == "slept\n"

@@ -153,7 +153,7 @@ def test_a_wrong_password_is_not_waited_for(servers: Servers) -> None:
     started = time.monotonic()
     with pytest.raises(Unreachable, match="refuses user"):
         Client(wrong, patience_s=30)
-    assert time.monotonic() - started < 25
+    assert time.monotonic() - started < 10
 
 
 def test_a_broker_that_is_away_is_waited_for_and_then_given_up_with_a_sentence() -> None:

@@ -26,7 +26,6 @@ from longstride.messaging.backbone import Backbone
 from longstride.messaging.celery_app import JobSettings
 from longstride.messaging.dead_letters import DeadLetterDrain, replay
 from longstride.messaging.job_worker import EmbeddedJobs, JobWorker
-from longstride.messaging.lease import TTL_S
 from longstride.messaging.outgoing import Outgoing, to_job_queue
 from longstride.messaging.reaper import Reaper
 from longstride.messaging.timers import Timers
@@ -269,7 +268,7 @@ def test_a_child_killed_in_a_job_is_replaced_and_the_job_done_by_the_next_attemp
     envelope = dispatch(prefork, signal=signal.SIGKILL)
     begun = time.monotonic()
     eventually(lambda: answered(answers) == {str(envelope.task_id): 2})
-    assert time.monotonic() - begun < TTL_S, "the lease did not have to run out"
+    assert time.monotonic() - begun < 15, "the lease did not have to run out"
 
 
 def test_a_child_beyond_its_time_limit_is_killed(

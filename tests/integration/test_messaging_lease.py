@@ -397,7 +397,7 @@ def test_a_lease_is_given_up_when_the_database_is_out_of_reach(
         monkeypatch.setattr(backbone.heartbeat_database, "begin", lambda **_: hung.wait(30))
         begun = time.monotonic()
         assert held.lost.wait(10)
-        assert 1.0 < time.monotonic() - begun < 8, "the lease lives 1.5 s after its last heartbeat"
+        assert 1.0 < time.monotonic() - begun < 3.5, "the lease lives 1.5 s after its last heartbeat"
         monkeypatch.undo()
         hung.set()
 

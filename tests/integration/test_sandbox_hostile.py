@@ -611,7 +611,7 @@ def test_what_does_not_want_to_end_is_ended(box: Arena, stubborn: str) -> None:
     started = time.monotonic()
     execution = box.python(stubborn, limits(wall_s=0.6))
     assert (execution.status, execution.limit) == ("timeout", "wall_s=0.6")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 5
 
 
 def test_a_daemon_dies_with_its_command(box: Arena) -> None:
@@ -631,7 +631,7 @@ def test_a_cancellation_kills_at_once(box: Arena) -> None:
     started = time.monotonic()
     execution = box.python("import time; time.sleep(60)", limits(wall_s=60), cancelled)
     assert execution.killed
-    assert time.monotonic() - started < 20, "long before its end"
+    assert time.monotonic() - started < 2, "long before its end"
 
 
 def test_the_hosts_network_is_not_there(box: Arena, kernel: Kernel, tmp_path: Path) -> None:

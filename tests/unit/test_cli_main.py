@@ -36,7 +36,9 @@ def test_the_help_lists_every_command_and_exit_code() -> None:
     assert told.returncode == 0
     assert [line.split()[0] for line in told.stdout.splitlines() if line.startswith("  ")] == [e.name for e in COMMANDS]
     ending = " ".join(told.stdout.partition("Exit codes: ")[2].split())
-    assert ending == ", ".join(f"{code.number} {code.word}" for code in CODES)
+    assert ending == (
+        "0 done, 1 failed, 2 wrong usage, 3 unreachable, 4 no such thing, 5 cancelled, 6 too late or too early, 130 Ctrl-C"
+    )
 
 
 def test_the_readme_tells_what_every_exit_code_means() -> None:

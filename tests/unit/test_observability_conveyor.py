@@ -91,13 +91,13 @@ def test_a_hanging_receiver_costs_its_users_nothing_but_items(receiver: Receiver
     assert gate.entered.wait(60)
     started = time.perf_counter()
     taken = [conveyor.offer(n) for n in range(1, 1001)]
-    assert time.perf_counter() - started < 10
+    assert time.perf_counter() - started < 1
     assert taken.count(True) == 10
     assert conveyor.dropped == 990
     assert not conveyor.flush(0.05)
     started = time.perf_counter()
     assert not conveyor.close(0.2)
-    assert 0.15 < time.perf_counter() - started < 10
+    assert 0.15 < time.perf_counter() - started < 2
     assert conveyor.dropped == 1000
     assert not conveyor.offer(1)
 

@@ -378,12 +378,12 @@ def test_a_dead_receiver_costs_a_step_nothing(
         with span(names.DECIDE):
             pass
         slowest = max(slowest, time.perf_counter() - started)
-    assert slowest < 4  # no wait for the receiver, whose time-out is 5 s; a busy machine may well pause a thread
+    assert slowest < 1  # no wait for the receiver, whose time-out is 5 s; a busy machine may well pause a thread
     assert telemetry.dropped["OTLP"] > 1000
     started = time.perf_counter()
     assert not telemetry.flush(0.3)
     assert not telemetry.shutdown(0.3)
-    assert time.perf_counter() - started < 4.5, "the receiver's time-out is 5 s"
+    assert time.perf_counter() - started < 3, "the receiver's time-out is 5 s"
     assert len(store.all()) + telemetry.dropped["span store"] == 2000  # the other outlet is not held up
 
 

@@ -196,7 +196,7 @@ def test_it_stops_in_time(policy):
     started = time.monotonic()
     with pytest.raises(PolicyTimeout, match=r"builtin@5 did not end its answer within 0 s"):
         ask(policy, timeout_s=0.0)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 5
 
 
 def test_a_long_conversation_overflows(policy):

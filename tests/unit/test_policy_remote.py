@@ -288,7 +288,7 @@ def test_a_stream_that_drips_for_ever_is_cut_at_the_deadline(server):
     started = time.monotonic()
     with pytest.raises(PolicyTimeout, match="did not answer in time"):
         ask(server, timeout_s=0.5)
-    assert 0.4 < time.monotonic() - started < 20, "all of it takes 40 s"
+    assert 0.4 < time.monotonic() - started < 3, "all of it takes 40 s"
 
 
 def test_a_server_that_says_nothing_is_tried_again_within_the_deadline(server):

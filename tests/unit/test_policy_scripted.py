@@ -74,7 +74,7 @@ def test_it_hangs_until_the_time_is_up():
     started = time.monotonic()
     with pytest.raises(PolicyTimeout, match=r"within 0\.1 s"):
         say({"lines": [{"hang": 3600}]}, *after(0), timeout_s=0.1)
-    assert 0.1 <= time.monotonic() - started < 20
+    assert 0.1 <= time.monotonic() - started < 2
     assert say({"lines": [{"hang": 0.01}]}, *after(0)) == ""
 
 
