@@ -463,7 +463,7 @@ def test_an_audit_that_was_emptied_as_a_whole_is_missed(world: World) -> None:
         connection.execute("DELETE FROM audit_heads")
     code, told, _ = world.longstride("audit", "verify")
     assert code == 1
-    assert "a chain before it is gone: 1 tasks of the tenant had ended by then, and had their entries" in told
+    assert "a chain before it is gone: by then 1 of the tenant's tasks had ended, each of which had entries" in told
 
 
 def test_a_chain_that_begins_anew_does_not_hide_the_one_before(world: World) -> None:
@@ -475,4 +475,4 @@ def test_a_chain_that_begins_anew_does_not_hide_the_one_before(world: World) -> 
     task(world.stack(SUBMIT))
     code, told, _ = world.longstride("audit", "verify")
     assert code == 1
-    assert "a chain before it is gone: 1 tasks of the tenant had ended by then" in told
+    assert "a chain before it is gone: by then 1 of the tenant's tasks had ended" in told

@@ -9,8 +9,6 @@ from longstride.client.screen import console
 
 def longstride(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """(exit code, standard output, standard error)."""
-    console.out.cache_clear()
-    console.err.cache_clear()
     try:
         code = application(list(arguments), standalone_mode=False) or 0
     except ClientError as error:

@@ -15,13 +15,13 @@ from longstride.contracts.v1.action import Action
 from longstride.contracts.v1.check import Check
 from longstride.contracts.v1.commands import ExecuteAction
 from longstride.contracts.v1.egress import Egress
-from longstride.contracts.v1.environment import Environment
+from longstride.contracts.v1.environment import WORKSPACE, Environment
 from longstride.contracts.v1.events import ActionExecuted
 from longstride.contracts.v1.input_file import InputFile
 from longstride.contracts.v1.limits import Allowance, SandboxLimits
 from longstride.sandbox import backends, cgroup
 from longstride.sandbox.backends import BackendName
-from longstride.sandbox.base import NEVER, WORKSPACE, Cancellation, Command, Execution, SandboxBackend, Volume
+from longstride.sandbox.base import NEVER, Cancellation, Command, Execution, SandboxBackend, Volume
 from longstride.sandbox.bubblewrap import BubblewrapSandbox
 from longstride.sandbox.cgroup import Cgroup
 from longstride.sandbox.demand import Bounds

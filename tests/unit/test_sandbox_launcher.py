@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import WORKSPACE, Owner
+from longstride.sandbox.base import Owner
 from longstride.sandbox.launcher import FAILED, SCRIPT, Launch, Programs, Start, argument_block, of_command, rlimits
 
 LIMITS = SandboxLimits(disk_mb=2, cpu_s=3.5, memory_mb=64, processes=9)

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote, unquote, urlsplit
 
-WORKSPACE = "/workspace"
-"""Where sandboxes have it: tools take a path below it, or relative to it, for the same file."""
+from longstride.contracts.v1.environment import WORKSPACE
+
 MOST = 4096
 """Characters of a path or an address; what is longer is text."""
 WORD = re.compile(r"[^\x00\s]+")
@@ -15,7 +15,8 @@ PORTS = {"http": 80, "https": 443}
 
 def spellings(text: str, links: Mapping[str, str]) -> Iterator[str]:
     """The text, and what a path or an address comes to: ``a//b/../c`` is ``a/c``, ``/workspace/a`` is ``a``, ``HTTP://A.B:80/%61`` is
-    ``http://a.b/a``. Links that code makes in its workspace are not known here.
+    ``http://a.b/a``. Links that code makes in its workspace are not known here. Tools take a path below the workspace, or relative to it, for the same
+    file.
 
     Args:
         text: an argument.

@@ -7,12 +7,11 @@ from typing import Literal, Protocol
 
 from longstride.contracts.v1.action import Usage
 from longstride.contracts.v1.egress import Connection, Egress
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.egress.served import Sites
 from longstride.sandbox.errors import IsolationUnavailable
 
-WORKSPACE = "/workspace"
-"""Where the code finds its workspace; also its working directory, unless ``Command.cwd`` is another."""
 SUPPORT = "/run/longstride"
 """Where the code finds ``Command.files``, read-only."""
 

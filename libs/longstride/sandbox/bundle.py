@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.sandbox import launcher, seccomp
-from longstride.sandbox.base import SUPPORT, WORKSPACE, Owner
+from longstride.sandbox.base import SUPPORT, Owner
 from longstride.sandbox.rootfs import ENVIRONMENT, GID, HIDDEN_PROC, UID, Shared
 from longstride.sandbox.user_namespace import Range
 

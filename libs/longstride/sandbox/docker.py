@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox import bundle, cgroup, launcher
-from longstride.sandbox.base import SUPPORT, WORKSPACE, Capabilities
+from longstride.sandbox.base import SUPPORT, Capabilities
 from longstride.sandbox.cell import Habits, Jailer
 from longstride.sandbox.cgroup import NO_GROUP, Cgroup, Group, Overhead
 from longstride.sandbox.errors import SandboxFailed, SandboxUnavailable

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from longstride.sandbox.base import WORKSPACE, Volume
+from longstride.contracts.v1.environment import WORKSPACE
+from longstride.sandbox.base import Volume
 from longstride.sandbox.beneath import open_beneath
 
 REASONS = {

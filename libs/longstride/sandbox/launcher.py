@@ -10,8 +10,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import WORKSPACE, Owner
+from longstride.sandbox.base import Owner
 from longstride.sandbox.rootfs import GID, UID, searched
 
 MEBIBYTE = 1 << 20

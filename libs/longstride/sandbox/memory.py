@@ -13,10 +13,10 @@ from pathlib import Path
 
 from longstride.contracts.v1.action import Usage
 from longstride.contracts.v1.egress import Connection, Egress
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
 from longstride.sandbox.base import (
     NEVER,
-    WORKSPACE,
     Cancellation,
     Capabilities,
     Command,

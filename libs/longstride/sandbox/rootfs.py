@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox import certificates
-from longstride.sandbox.base import SUPPORT, WORKSPACE
+from longstride.sandbox.base import SUPPORT
 
 UID = GID = 1000
 """Inside; bwrap maps them to the owner's outside."""

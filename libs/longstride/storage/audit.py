@@ -179,7 +179,8 @@ class Audit:
             walk.broken = BrokenLink(walk.last.seq, "it lies beyond the end that the table of heads tells of")
         if walk.broken is None and (untold := self._transaction.value(_UNTOLD, {"tenant": tenant})):
             walk.broken = BrokenLink(
-                1, f"a chain before it is gone: {untold} tasks of the tenant had ended by then, and had their entries"
+                1,
+                f"a chain before it is gone: by then {untold} of the tenant's tasks had ended, each of which had entries",
             )
         return Verdict(tenant, walk.rows, walk.last, tuple(checkpoint[1]), walk.broken)
 

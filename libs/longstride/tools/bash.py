@@ -8,7 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from longstride.sandbox.base import SUPPORT, WORKSPACE
+from longstride.contracts.v1.environment import WORKSPACE
+from longstride.sandbox.base import SUPPORT
 from longstride.tools.shell_state import DUMP, ShellState, StateUnusable
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult, of_execution
 

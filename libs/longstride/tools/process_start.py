@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from longstride.sandbox.base import WORKSPACE, Execution
+from longstride.contracts.v1.environment import WORKSPACE
+from longstride.sandbox.base import Execution
 from longstride.tools.household import Crowded
 from longstride.tools.lookout import nothing
 from longstride.tools.process_report import refused, report

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from longstride.sandbox.base import WORKSPACE
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.sandbox.files import FileRefused, relative
 from longstride.tools.lines import split
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult, of_execution

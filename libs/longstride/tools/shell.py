@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from longstride.sandbox.base import WORKSPACE
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.tools.tool import Arguments, Bench, Tool, ToolResult, of_execution
 
 FIND_SHELL = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$1"; else exec sh -c "$1"; fi'

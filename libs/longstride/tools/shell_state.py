@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from longstride.sandbox.base import WORKSPACE
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.sandbox.files import FileRefused, WorkspaceFiles
 from longstride.tools.shell_dump import DumpIncomplete, parts_of
 

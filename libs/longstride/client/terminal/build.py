@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from longstride.client.errors import UsageProblem
 from longstride.client.input_files import LocalFile
 from longstride.contracts.artifact import ArtifactRef
-from longstride.contracts.v1.environment import Environment
+from longstride.contracts.v1.environment import WORKSPACE, Environment
 from longstride.contracts.v1.limits import SandboxLimits
-from longstride.sandbox.base import SUPPORT, WORKSPACE, Command, Execution, SandboxBackend
+from longstride.sandbox.base import SUPPORT, Command, Execution, SandboxBackend
 from longstride.sandbox.content import ContentStore
 from longstride.sandbox.errors import WorkspaceUnusable
 from longstride.sandbox.launcher import assigned

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from longstride.client.input_files import LocalFile
-from longstride.contracts.v1.environment import placed
-from longstride.sandbox.base import WORKSPACE
+from longstride.contracts.v1.environment import WORKSPACE, placed
 
 ROOT = PurePosixPath("/")
 ELSEWHERE = ".elsewhere"

@@ -7,6 +7,8 @@ from pydantic import AfterValidator, StringConstraints
 
 from longstride.contracts.model import Contract
 
+WORKSPACE = "/workspace"
+"""Where a sandbox's code finds its workspace; also its working directory, unless it is told another."""
 RESERVED = (
     "bin",
     "dev",

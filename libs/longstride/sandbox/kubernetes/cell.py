@@ -16,11 +16,11 @@ from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.contracts.v1.limits import SandboxLimits
 from longstride.sandbox.base import (
     NEVER,
     SUPPORT,
-    WORKSPACE,
     Cancellation,
     Command,
     Dialogue,

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from longstride.contracts.v1.environment import WORKSPACE
 from longstride.contracts.v1.limits import Isolation, SandboxLimits
-from longstride.sandbox.base import SUPPORT, WORKSPACE
+from longstride.sandbox.base import SUPPORT
 from longstride.sandbox.errors import IsolationUnavailable, SandboxUnavailable
 from longstride.sandbox.kubernetes.program import MARK, POD
 

@@ -3,7 +3,8 @@
 import stat
 from collections.abc import Sequence
 
-from longstride.sandbox.base import SUPPORT, WORKSPACE, Volume
+from longstride.contracts.v1.environment import WORKSPACE
+from longstride.sandbox.base import SUPPORT, Volume
 
 FOLDER = ".packages"
 """In the workspace: so they are a part of each step's snapshot, and of every fork."""
