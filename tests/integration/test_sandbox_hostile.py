@@ -147,9 +147,12 @@ def meanwhile(box: Arena, code: str) -> Iterator[None]:
             program.join()
 
 
-def made(seen: list[outside.Seen]) -> list[outside.Seen]:
-    """The same; none while a sandbox is being made: a pool makes the next one when it gives one away."""
-    return [] if any(process.enters for process in seen) else seen
+def seen_at_rest(box: Arena) -> list[outside.Seen]:
+    """What runs in its sandboxes; none while one is being made, as a pool does when it gave one away."""
+    if not isinstance(box.backend, Pool):
+        return outside.processes(box.groups())
+    before, seen, after = box.backend.level, outside.processes(box.groups()), box.backend.level
+    return seen if before == after and before.ready == before.target else []
 
 
 def limits(**changes: object) -> SandboxLimits:
@@ -424,7 +427,7 @@ def test_what_runs_is_confined_as_the_host_sees_it(box: Arena, kernel: Kernel) -
         "call(157, 4, 1); call(157, 38, 0); call(317, 1, 0, 0)"
     )
     with meanwhile(box, code):
-        seen = eventually(lambda: made(outside.processes(box.groups())))
+        seen = eventually(lambda: seen_at_rest(box))
     inside = [process for process in seen if not process.builds]
     assert len(inside) >= 2
     assert [process for process in seen if process.oom_score_adj < 1] == [], (

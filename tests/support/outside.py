@@ -48,11 +48,6 @@ class Seen:
         """Whether it is the program that made the sandbox, which runs no code of it and stays where it was."""
         return self.name in ("bwrap", "runsc", "runc") and "net" in self.shared
 
-    @property
-    def enters(self) -> bool:
-        """Whether it may be that program's child, which puts its filter on and its rights down last: it must soon be gone."""
-        return self.name == "bwrap" and "net" not in self.shared and not self.filtered
-
 
 def processes(groups: Iterable[Path]) -> list[Seen]:
     """All in these control groups."""
