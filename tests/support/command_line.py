@@ -9,6 +9,8 @@ from longstride.client.screen import console
 
 def longstride(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """(exit code, standard output, standard error)."""
+    console.out.cache_clear()  # each command is a process of its own to its user: with another width, say
+    console.err.cache_clear()
     try:
         code = application(list(arguments), standalone_mode=False) or 0
     except ClientError as error:
