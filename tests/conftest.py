@@ -36,6 +36,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why a test was tried again: one that passes the second time would leave no trace of its first."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"tried again: {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
+
+
 def unavailable(reason: str) -> NoReturn:
     """Skip the test, or fail it in continuous integration."""
     if os.environ.get("CI"):

@@ -27,6 +27,7 @@ from longstride.observability.propagation import stamped
 from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.tasks import TaskHead
 from longstride.storage.unit_of_work import UnitOfWork
+from services.planner.askers import askers
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,9 @@ def _count_call(scene: Scene, effect: CountCall) -> None:
 
 
 def _reply(scene: Scene, effect: Reply) -> None:
-    if scene.head.reply_to:
+    for queue, correlation_id in askers(scene.head):
         envelope = _envelope(scene, effect.message, scene.head.id)
-        scene.outbox.reply(scene.uow, envelope, scene.head.reply_to, scene.head.correlation_id)
+        scene.outbox.reply(scene.uow, envelope, queue, correlation_id)
 
 
 def _deadline(scene: Scene, effect: SetDeadline) -> None:

@@ -28,6 +28,7 @@ from longstride.policies.naming import unnameable
 from longstride.storage.artifacts import ArtifactStore
 from longstride.storage.tasks import TaskHead
 from longstride.storage.unit_of_work import UnitOfWork
+from services.planner.askers import asked_by
 from services.planner.audit_trail import entries
 from services.planner.effects import Scene, carry_out, store_objects
 from services.planner.landmarks import mark
@@ -228,11 +229,11 @@ class Planner:
         return known
 
     def _greet_again(self, uow: UnitOfWork, head: TaskHead, envelope: Envelope, delivery: DeliveryInfo) -> None:
-        """The same task comes back: its outcome now goes to whoever asked last, at once if there is one."""
+        """The same task comes back: its outcome goes to whoever asks again as well, at once if there is one."""
         if not delivery.reply_to:
             return
-        moved = replace(head, reply_to=delivery.reply_to, correlation_id=delivery.correlation_id)
-        uow.tasks.save(moved, head.version)
+        if not head.outcome:
+            uow.tasks.save(asked_by(head, delivery), head.version)
         same = {"task_id": head.id, "session_id": head.session_id, "traceparent": head.traceparent}
         accepted = envelope.follow(v.TaskAccepted(duplicate=True), **same)
         self._outbox.reply(uow, accepted, delivery.reply_to, delivery.correlation_id)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from longstride.client.sdk import AnswerCheck, Client, InputFile, SubmitTask, TaskAccepted
+from longstride.client.sdk import AnswerCheck, Client, InputFile, SubmitTask
 from tests.support.deployment import LINES_AND_SUBMIT, Deployment, deployed
 from tests.support.pika_example import example
 from tests.support.servers import Servers
@@ -79,23 +79,23 @@ def test_a_stranger_hears_why_a_message_is_no_task(deployment: Deployment, field
     assert why in answer["body"]["reason"]
 
 
-def test_the_sdk_gets_the_outcome_with_its_reward_and_trace(deployment: Deployment) -> None:
+def test_everybody_who_submits_one_task_gets_its_outcome_with_reward_and_trace(deployment: Deployment) -> None:
     task = SubmitTask(
         instruction="Lines?",
         policy=deployment.script(LINES_AND_SUBMIT),
         inputs=(CSV,),
         checks=(AnswerCheck(number=3),),
-        idempotency_key="once",
+        idempotency_key=uuid.uuid4().hex,
     )
-    with Client(deployment.amqp_url) as client:
-        first, again = client.submit(task), client.submit(task)
-        accepted = [first.accepted(), again.accepted()]
-        # Which of the two comes first is nobody's promise.
-        assert sorted(accepted, key=lambda told: told.duplicate) == [TaskAccepted(), TaskAccepted(duplicate=True)]
-        assert again.task_id == first.task_id
-        outcome = again.outcome(timeout_s=60)
+    with Client(deployment.amqp_url) as client, Client(deployment.amqp_url) as another:
+        handles = [client.submit(task), client.submit(task), another.submit(task)]
+        # Which of them comes first is nobody's promise.
+        assert sorted(handle.accepted().duplicate for handle in handles) == [False, True, True]
+        (task_id,) = {handle.task_id for handle in handles}
+        outcome, *same = [handle.outcome(timeout_s=60) for handle in handles]
+    assert same == [outcome, outcome]
     assert (outcome.outcome, outcome.reward, outcome.answer) == ("succeeded", 1.0, "3")
-    head = deployment.head(first.task_id)
+    head = deployment.head(task_id)
     assert head is not None
     assert head.traceparent is not None
     assert outcome.trace_id == head.traceparent.split("-")[1]

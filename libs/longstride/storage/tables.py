@@ -56,6 +56,8 @@ class TaskRow(Base):
     reply_to: Mapped[str | None]
     """The queue that wants the outcome."""
     correlation_id: Mapped[str | None]
+    earlier_askers: Mapped[list[Any] | None]
+    """Who submitted the same task before and wants the outcome too: pairs of a queue and a correlation id, latest first."""
     outcome: Mapped[str | None]
     reason: Mapped[str | None]
     answer: Mapped[str | None]

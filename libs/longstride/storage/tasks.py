@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
+from psycopg.types.json import Jsonb
+
 from longstride.storage.columns import columns
 from longstride.storage.errors import VersionConflict
 from longstride.storage.transaction import Transaction
@@ -28,6 +30,7 @@ class TaskHead:
     parent_task_id: str | None = None
     reply_to: str | None = None
     correlation_id: str | None = None
+    earlier_askers: list[list[str | None]] | None = None
     outcome: str | None = None
     reason: str | None = None
     answer: str | None = None
@@ -248,7 +251,8 @@ class Tasks:
 
 
 def _values(head: TaskHead) -> dict[str, object]:
-    return {field.name: getattr(head, field.name) for field in fields(head)}
+    values = {field.name: getattr(head, field.name) for field in fields(head)}
+    return {**values, "earlier_askers": head.earlier_askers and Jsonb(head.earlier_askers)}
 
 
 def _pair(first: str, second: str) -> tuple[str, str]:
