@@ -170,10 +170,10 @@ def test_an_answer_cut_at_its_token_limit_says_so():
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ({"hang": 3600}, "PolicyTimeout: scripted did not answer within 0.2 s"),
-        ({"raise": "no GPU left"}, "PolicyUnavailable: no GPU left"),
-        ({"raise": "x" * 20_000}, "PolicyUnavailable: xxx"),
-        ({"overflow": True}, "ContextOverflow: scripted finds the conversation too long"),
+        ({"hang": 3600}, "scripted did not answer within 0.2 s"),
+        ({"raise": "no GPU left"}, "no GPU left"),
+        ({"raise": "x" * 20_000}, "xxx"),
+        ({"overflow": True}, "scripted finds the conversation too long"),
     ],
 )
 def test_a_policy_without_an_answer_is_an_error_that_is_not_the_agents(line, error):

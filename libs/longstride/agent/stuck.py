@@ -1,15 +1,13 @@
 """The stuck detector: the agent goes in circles. First it is told, then the task is stopped.
 
-The rules are OpenHands' (openhands/controller/stuck.py), over the last 20 turns. Tools that poll by design are left out.
+The rules are OpenHands' (openhands/controller/stuck.py), over the last 20 turns. ``process_poll`` needs no exception: what it tells
+includes for how long the process has run.
 """
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from longstride.agent.task import Turn
-
-POLLING: frozenset[str] = frozenset()
-"""Tools for which the same call with the same result is no sign of a loop: none of today's six."""
 
 
 class Rule(NamedTuple):
@@ -68,7 +66,7 @@ RULES: tuple[Rule, ...] = (
         _same_pair,
         4,
         5,
-        "The same call has given the same result {n} times. It will not change: do something else, or submit.",
+        "The same call has given the same result {n} times: do something else, or submit.",
     ),
     Rule(
         "alternating",
@@ -82,9 +80,8 @@ RULES: tuple[Rule, ...] = (
 
 def verdict(turns: Sequence[Turn], nudged: Sequence[str] = (), rules: Sequence[Rule] = RULES) -> Verdict | None:
     """What the rules say of the turns so far. A rule stops a task only after it has nudged it."""
-    seen = [turn for turn in turns if turn.tool not in POLLING]
     for rule in rules:
-        length = rule.run(seen)
+        length = rule.run(turns)
         if length >= rule.stop and rule.name in nudged:
             return Verdict(rule.name, True, f"{rule.name}: {length} turns")
         if length >= rule.nudge and rule.name not in nudged:

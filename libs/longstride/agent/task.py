@@ -30,7 +30,6 @@ class Turn:
     """A step as the stuck rules and the summary see it."""
 
     step: int
-    tool: str
     action: str
     """A hash of tool and arguments."""
     outcome: str
@@ -220,7 +219,6 @@ def turn_of(step: int, action: Action, status: ObservationStatus, text: str) -> 
     first_line = text.strip().splitlines()[-1][:120] if text.strip() else "(no output)"
     return Turn(
         step,
-        action.tool,
         _hash(arguments),
         _hash(status + text),
         status,

@@ -40,9 +40,7 @@ def answer(
     try:
         generation = policy.generate(turns, tools, command.sampling, command.timeout_s)
     except PolicyError as error:
-        return Generated(
-            step=command.step, text="", error=_bounded(f"{type(error).__name__}: {error}", 8000), **_who(policy)
-        )
+        return Generated(step=command.step, text="", error=_bounded(str(error), 8000), **_who(policy))
     text, action, format_error = read_answer(generation)
     return Generated(
         step=command.step,
