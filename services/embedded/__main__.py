@@ -119,9 +119,9 @@ def _database(home: Path) -> EmbeddedPostgres:
     return EmbeddedPostgres(home / "postgres")
 
 
-def serve(home: Path) -> int:
-    """Run the stack in ``home`` until SIGTERM; returns the exit code."""
-    with owned(home), _database(home) as postgres:
+def serve(home: Path, start: int | None) -> int:
+    """Run the stack in ``home`` until SIGTERM; returns the exit code. ``start``: see ``owned``."""
+    with owned(home, start), _database(home) as postgres:
         tell("bringing the database's tables up to date")
         host = open_host("embedded", connections(home, postgres.url), pool_size=16)
         check(host)
@@ -153,13 +153,16 @@ def _read_settings() -> None:
 
 
 def main() -> int:
-    """Parse the one argument, and turn what can go wrong into a sentence."""
+    """Parse the arguments, and turn what can go wrong into a sentence."""
     parser = argparse.ArgumentParser(prog="python -m services.embedded", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the stack's folder")
-    home = parser.parse_args().home.expanduser().absolute()
+    parser.add_argument(
+        "--start-lock", type=int, metavar="FD", help="an open lock, let go of once the folder's is held"
+    )
+    arguments = parser.parse_args()
     try:
         _read_settings()
-        return serve(home)
+        return serve(arguments.home.expanduser().absolute(), arguments.start_lock)
     except WRONG as error:
         return refuse(f"settings: {told(error)}")
     except (StorageError, MessagingError, SandboxUnavailable, HomeTaken, CatalogueUnusable) as error:

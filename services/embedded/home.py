@@ -16,8 +16,12 @@ class HomeTaken(RuntimeError):
 
 
 @contextmanager
-def owned(home: Path) -> Iterator[None]:
+def owned(home: Path, start: int | None = None) -> Iterator[None]:
     """Hold the folder's lock, which says by whom it is held; the kernel lets go of it when this process dies, however it dies.
+
+    Args:
+        home: the folder.
+        start: the descriptor that tells the world of a start which holds no lock yet; closed as soon as this one does.
 
     Raises:
         HomeTaken: another process holds it.
@@ -31,6 +35,8 @@ def owned(home: Path) -> Iterator[None]:
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n".encode())
         lock.flush()
+        if start is not None:
+            os.close(start)
         yield
 
 

@@ -3,6 +3,7 @@
 STACK = """
 import fcntl, json, os, signal, sys, time
 home = sys.argv[sys.argv.index("--home") + 1]
+time.sleep(float(os.environ.get("LOADING", "0")))
 lock = open(home + "/stack.lock", "a")
 try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -11,6 +12,7 @@ except BlockingIOError:
 lock.truncate(0)
 lock.write(str(os.getpid()))
 lock.flush()
+os.close(int(sys.argv[sys.argv.index("--start-lock") + 1]))
 with open(home + "/starts", "a") as starts:
     starts.write("x")
 sys.stderr.write("noise\\nlongstride: laying bricks\\nmore noise\\n")
@@ -27,4 +29,4 @@ os.replace(home + "/stack.json.new", home + "/stack.json")
 while True:
     time.sleep(0.05)
 """
-"""A program for ``python -c … --home DIR``; ``SLOW`` and ``BROKEN`` of its environment say how it starts."""
+"""A program for ``python -c … --home DIR``; ``LOADING``, ``SLOW`` and ``BROKEN`` of its environment say how it starts."""

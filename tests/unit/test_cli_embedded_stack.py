@@ -19,6 +19,8 @@ from longstride.client.errors import ClientError, Unreachable
 from tests.support.eventually import eventually
 from tests.support.small_stack import STACK
 
+TELLS_ITS_PID = ("sh", "-c", 'echo $$; exec "$@"', "sh", sys.executable, "-c", STACK)
+
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[EmbeddedStack]:
@@ -212,6 +214,39 @@ def test_a_stack_whose_stack_json_is_damaged_can_be_ended(stack: EmbeddedStack, 
     assert ended is not None
     assert ended.pid == live.pid
     assert stack.up(silent).pid != live.pid
+
+
+@pytest.mark.parametrize("starts", [1, 3])
+def test_a_start_whose_starter_was_killed_while_it_loads_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: int
+) -> None:
+    monkeypatch.setenv("LOADING", "1")
+    program = (
+        "from pathlib import Path; from longstride.client.embedded_stack import EmbeddedStack;"
+        f"EmbeddedStack(Path({str(tmp_path)!r}), command={TELLS_ITS_PID!r}).up(print)"
+    )
+    starters = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(starts)]
+    stack = EmbeddedStack(tmp_path)
+    pids = eventually(lambda: _pids(stack.log) if len(_pids(stack.log)) == starts else [])
+    for starter in starters:
+        starter.kill()
+        starter.wait()
+    assert not (tmp_path / "stack.lock").exists()
+    ended = stack.down()
+    assert ended is not None
+    assert ended.pid in pids
+    assert not [pid for pid in pids if _runs(pid)]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def _pids(log: Path) -> list[int]:
+    return [int(line) for line in log.read_text().splitlines() if line.isdecimal()] if log.exists() else []
 
 
 def test_a_stack_outlives_the_program_that_started_it(stack: EmbeddedStack, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +49,14 @@ class StackFileDamaged(ClientError):
 
 
 class EmbeddedStack:
-    """The stack of one home folder: ``stack.lock`` is held while it lives, ``stack.json`` says where it is reached."""
+    """The stack of one home folder: ``stack.lock`` is held while it lives, ``stack.json`` says where it is reached.
+
+    ``start.lock`` is shared by all that were started here, from before they load their programs until they hold
+    ``stack.lock`` or have ended.
+    """
 
     def __init__(self, home: Path, command: Sequence[str] = COMMAND) -> None:
-        """``command`` starts the stack; ``--home DIR`` is added."""
+        """``command`` starts the stack; ``--start-lock FD`` and ``--home DIR`` are added."""
         self._command = command
         self.home = home.expanduser().absolute()
         self.log = self.home / "stack.log"
@@ -105,19 +110,21 @@ class EmbeddedStack:
         environment = environment_elsewhere(os.environ, working_directory())
         try:
             self.home.mkdir(parents=True, exist_ok=True)
-            log = self.log.open("ab")
+            log, start = self.log.open("ab"), self._starts().open("ab")
             self._told_before = log.tell()
+            fcntl.flock(start, fcntl.LOCK_SH)
         except OSError as error:
             raise self._unusable(error) from error
-        with log:
+        with log, start:
             return subprocess.Popen(
-                [*self._command, "--home", str(self.home)],
+                [*self._command, "--start-lock", str(start.fileno()), "--home", str(self.home)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd="/",
                 env=environment,
                 start_new_session=True,
+                pass_fds=(start.fileno(),),
             )
 
     def _unusable(self, error: OSError) -> ClientError:
@@ -175,21 +182,39 @@ class EmbeddedStack:
             return file.read().decode(errors="replace").splitlines()[-lines:]
 
     def down(self, timeout_s: float = STOP_S) -> RunningStack | None:
-        """Ask the stack to drain and end, and wait for it; returns what ran.
+        """Ask the stack to drain and end, and wait for it, though it has only begun to start; returns what ran last.
 
         Raises:
             ClientError: it has not ended in time.
         """
-        stack = self._live()
-        if stack is None:
-            return None
-        os.kill(stack.pid, signal.SIGTERM)
-        deadline = time.monotonic() + timeout_s
+        ended, deadline = None, time.monotonic() + timeout_s
+        while (stack := self._next(deadline)) is not None:
+            self._end(stack, deadline, timeout_s)
+            ended = stack
+        return ended
+
+    def _end(self, stack: RunningStack, deadline: float, timeout_s: float) -> None:
+        with suppress(ProcessLookupError):  # it ended by itself
+            os.kill(stack.pid, signal.SIGTERM)
         while _alive(stack.pid):
             if time.monotonic() > deadline:
                 raise ClientError(f"the stack (pid {stack.pid}) still drains after {timeout_s:g} s; see {self.log}")
             time.sleep(POLL_S)
-        return stack
+
+    def _next(self, deadline: float) -> RunningStack | None:
+        """What runs here, waited for when it has been started and still loads its programs."""
+        while (stack := self._live()) is None and self._starting():
+            if time.monotonic() > deadline:
+                raise ClientError(f"a stack is being started in {self.home} and does not come up; see {self.log}")
+            time.sleep(POLL_S)
+        return stack or self._live()
+
+    def _starting(self) -> bool:
+        """Whether a start has not come to hold the folder yet, nor ended."""
+        return _held(self._starts(), fcntl.LOCK_EX)
+
+    def _starts(self) -> Path:
+        return self.home / "start.lock"
 
     def _live(self) -> RunningStack | None:
         """What runs, though its ``stack.json`` be gone, or damaged and removed here: then little is known of it."""
@@ -211,14 +236,19 @@ class EmbeddedStack:
 
     def _locked(self) -> bool:
         """Whether a stack holds this home. Only asked when one is thought to live, as asking takes the lock for a moment."""
-        try:
-            with (self.home / "stack.lock").open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except FileNotFoundError:
-            return False
+        return _held(self.home / "stack.lock", fcntl.LOCK_SH)
+
+
+def _held(path: Path, against: int) -> bool:
+    """Whether somebody holds the lock of a file in a way that a lock of the kind ``against`` cannot be had beside it."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, against | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
         return False
+    return False
 
 
 def _alive(pid: int) -> bool:
