@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from longstride.contracts.ids import new_id
 from longstride.contracts.v1.check import AnswerCheck, CommandCheck
 from longstride.contracts.v1.commands import (
     ApproveAction,
@@ -212,7 +213,7 @@ def test_what_the_agent_did_not_cause_has_no_reward(
 
 
 def test_the_same_idempotency_key_gives_the_same_task(deployment: Deployment) -> None:
-    submit = SubmitTask(instruction="x", policy=deployment.script([LINES_AND_SUBMIT[2]]), idempotency_key="once")
+    submit = SubmitTask(instruction="x", policy=deployment.script([LINES_AND_SUBMIT[2]]), idempotency_key=new_id("key"))
     first = deployment.submit(submit)
     deployment.ended(first)
     second = deployment.submit(submit)

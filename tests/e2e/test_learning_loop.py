@@ -35,14 +35,11 @@ QUESTIONS = (
 ROLLOUTS = 6
 
 
-@pytest.fixture(scope="module")
-def school(
-    servers: Servers, module_database_url: str, amqp_url: str, bucket: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Deployment]:
-    """All services and the trainer."""
-    folder: Path = tmp_path_factory.mktemp("school")
+@pytest.fixture
+def school(servers: Servers, database_url: str, amqp_url: str, bucket: str, tmp_path: Path) -> Iterator[Deployment]:
+    """All services and the trainer, which have learned nothing yet."""
     everything = ("planner", "tool-executor", "model-worker", "telemetry", "trainer")
-    with deployed(servers, module_database_url, amqp_url, bucket, folder, *everything) as running:
+    with deployed(servers, database_url, amqp_url, bucket, tmp_path, *everything) as running:
         yield running
 
 
@@ -56,7 +53,7 @@ def _answers() -> dict[str, float]:
 
 @pytest.mark.timeout(400)
 def test_an_update_from_rollouts_is_served_without_a_restart(
-    school: Deployment, bucket: str, module_database_url: str, tmp_path: Path
+    school: Deployment, bucket: str, database_url: str, tmp_path: Path
 ) -> None:
     task_ids = [
         school.submit(_rollout(question, answer, f"group {number}", seed))
@@ -77,7 +74,7 @@ def test_an_update_from_rollouts_is_served_without_a_restart(
     assert set(behind) <= set(task_ids)
     assert len(behind) >= 2
     eventually(lambda: _serves(school, base + 1))
-    loaded = eventually(lambda: _loads(module_database_url).get(base + 1))
+    loaded = eventually(lambda: _loads(database_url).get(base + 1))
     assert 0 < loaded["attributes"][names.PROBE_GAP] < 1e-3
     with pytest.raises(NothingToTrain):
         _ask(school, bucket)
@@ -87,7 +84,7 @@ def test_an_update_from_rollouts_is_served_without_a_restart(
         f"builtin@{base + 2} is not served: the engine's log-probabilities differ from the trainer's" in letter.reason
     )
     assert _serves(school, base + 1)
-    assert eventually(lambda: _loads(module_database_url).get(base + 2), 30)["status"] == "error"
+    assert eventually(lambda: _loads(database_url).get(base + 2), 30)["status"] == "error"
 
 
 def _updated(school: Deployment, base: int) -> str:

@@ -14,6 +14,8 @@ def spans(deployment: Deployment, task_id: str) -> set[str]:
 
 def test_a_process_lives_between_steps_that_different_children_carry_out(forked_deployment: Deployment) -> None:
     deployment = forked_deployment
+    if "tool-executor" not in deployment.processes:
+        deployment.start("tool-executor")
     tools = ("bash", "write_file", "process_start", "process_poll", "submit")
     check = CommandCheck(name="seen", run="grep -x 'once twice' seen")
     policy = deployment.script(serving_lines(port := 8418))

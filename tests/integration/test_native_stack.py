@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -47,9 +48,9 @@ def installed() -> None:
         unavailable(f"missing system packages: {', '.join(missing())} (as root: make system-packages)")
 
 
-@pytest.fixture(scope="module")
-def throwaway() -> "Iterator[subprocess.Popen[str]]":
-    """`run` around a command that prints its variables and waits, as a test run would."""
+@contextmanager
+def throwaway() -> "Iterator[tuple[subprocess.Popen[str], Stack]]":
+    """`run` around a command that prints its variables and waits, as a test run would; and the stack, which may still start."""
     script = "import os, sys; print(os.environ['LONGSTRIDE_STACK'], flush=True); sys.stdin.read()"
     process = subprocess.Popen(
         [*CLI, "run", "--", sys.executable, "-c", script],
@@ -59,27 +60,29 @@ def throwaway() -> "Iterator[subprocess.Popen[str]]":
         text=True,
     )
     with process:
-        yield process
+        assert process.stdout is not None
+        yield process, Stack(process.stdout.readline().strip())
         process.kill()
 
 
 @pytest.fixture(scope="module")
-def stacks(
-    tmp_path_factory: pytest.TempPathFactory, throwaway: "subprocess.Popen[str]"
-) -> Iterator[tuple[Stack, Stack]]:
-    """Two stacks that started at the same time: the first is this process's own, the second `throwaway`'s."""
+def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, Stack]]:
+    """Two stacks that started at the same time: the first is this process's own."""
     own = Stack(tmp_path_factory.mktemp("a-folder-whose-name-is-too-long-for-the-address-of-a-unix-socket" * 2))
     with ThreadPoolExecutor() as pool:
         started = pool.submit(own.start, discard=True)
-        assert throwaway.stdout is not None
-        other = Stack(throwaway.stdout.readline().strip())
-        started.result()
-    yield own, other
-    own.stop()
+        with throwaway() as (_, other):
+            started.result()
+            yield own, other
+    if own.running():
+        own.stop()
 
 
 @pytest.fixture
 def own(stacks: tuple[Stack, Stack]) -> Stack:
+    """Running, whatever an earlier test did to it."""
+    if not stacks[0].running():
+        stacks[0].start()
     return stacks[0]
 
 
@@ -107,15 +110,19 @@ def objects(addresses: Addresses) -> Minio:
 
 
 def message(addresses: Addresses) -> bytes:
-    """The kept message, which stays in its queue. A queue that a broker has just found again may have no leader yet (541)."""
+    """The kept message, which stays in its queue."""
     return eventually(lambda: _message(addresses))
 
 
 def _message(addresses: Addresses) -> bytes | None:
+    """Asked for once the broker tells of it: a queue that has just been found again has no leader yet, and a get that waits for
+    one in vain (541) may still be carried out later, and hold the message for nobody."""
     try:
         with pika.BlockingConnection(pika.URLParameters(addresses.amqp_url)) as connection:
-            return connection.channel().basic_get(SURVIVOR)[2]
-    except pika.exceptions.ConnectionClosedByBroker:
+            channel = connection.channel()
+            there = channel.queue_declare(SURVIVOR, passive=True).method.message_count
+            return channel.basic_get(SURVIVOR)[2] if there else None
+    except (pika.exceptions.ConnectionClosedByBroker, pika.exceptions.ChannelClosedByBroker):
         return None
 
 
@@ -150,7 +157,7 @@ def test_the_secrets_of_one_do_not_open_the_other(stacks: tuple[Stack, Stack]) -
 
 def test_postgres_has_pgvector(own: Stack) -> None:
     with psycopg.connect(own.addresses().database_url) as connection:
-        connection.execute("CREATE EXTENSION vector")
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         distance = connection.execute("SELECT '[0,0]'::vector <-> '[3,4]'::vector").fetchone()
     assert distance == (5.0,)
 
@@ -215,19 +222,16 @@ def test_a_second_start_in_a_folder_is_refused(own: Stack) -> None:
         Stack(own.folder).start()
 
 
-def test_the_death_of_the_owner_takes_everything_with_it(
-    stacks: tuple[Stack, Stack], throwaway: "subprocess.Popen[str]"
-) -> None:
-    folder = stacks[1].folder
-    processes = [*family(supervisor(stacks[1])), *psutil.Process(throwaway.pid).children()]
-    assert len(processes) > 10
-    throwaway.kill()
-    eventually(lambda: not any(running(process) for process in processes))
-    eventually(lambda: not folder.exists())
+def test_the_death_of_the_owner_takes_everything_with_it() -> None:
+    with throwaway() as (owner, stack):
+        processes = [*family(supervisor(stack)), *psutil.Process(owner.pid).children()]
+        assert len(processes) > 10
+        owner.kill()
+        eventually(lambda: not any(running(process) for process in processes))
+        eventually(lambda: not stack.folder.exists())
 
 
 def test_the_death_of_the_supervisor_leaves_nothing_and_the_next_start_has_the_data(own: Stack) -> None:
-    """The last test of the first stack: its second start is this test's to stop."""
     addresses = own.addresses()
     processes = family(supervisor(own))
     processes[0].kill()
