@@ -108,3 +108,42 @@ def test_a_container_that_has_ended_is_neither_paused_nor_an_error() -> None:
     container = Container(Ended(), "ls-1", id="abc")
     assert not container.freeze(True)
     assert not container.freeze(False)
+
+
+class Notices:
+    """What an engine says of a container, one answer after the other; the last one stays."""
+
+    def __init__(self, *states: tuple[int, bool]) -> None:
+        self._states = list(states)
+        self.asked = 0
+
+    def inspect_container(self, container: str) -> dict[str, object]:
+        code, told = self._states[min(self.asked, len(self._states) - 1)]
+        self.asked += 1
+        return {"State": {"Status": "exited", "ExitCode": code, "OOMKilled": told}}
+
+
+@pytest.mark.parametrize(
+    ("states", "killed", "asked"),
+    [
+        ([(137, True)], 1, 1),
+        ([(137, False), (137, False), (137, True)], 1, 3),
+        ([(1, True)], 1, 1),
+        ([(0, False), (0, True)], 0, 1),
+        ([(1, False), (1, True)], 0, 1),
+    ],
+    ids=["told at once", "told late", "a child was killed", "ended well", "failed by itself"],
+)
+def test_a_kill_for_memory_that_is_told_after_the_end_counts(
+    states: list[tuple[int, bool]], killed: int, asked: int
+) -> None:
+    engine = Notices(*states)
+    assert Container(engine, "ls-1", "id").out_of_memory() == killed
+    assert engine.asked == asked
+
+
+def test_who_was_killed_for_another_reason_is_not_asked_about_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longstride.sandbox.docker.NOTICE_S", 0.05)
+    engine = Notices((137, False))
+    assert Container(engine, "ls-1", "id").out_of_memory() == 0
+    assert engine.asked > 1

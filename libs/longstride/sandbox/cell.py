@@ -366,7 +366,7 @@ class HostedCell:
         return Evidence(
             outcome=outcome,
             limits=limits,
-            out_of_memory=self._group.out_of_memory(),
+            out_of_memory=0 if outcome.stopped_by else self._group.out_of_memory(),
             refused_processes=self._group.refused_processes(),
             exhausted=self._volumes.exhausted(command.workspace, limits) or self._folder.exhausted(limits),
             cpu_s=meter.cpu_s,

@@ -10,11 +10,13 @@ import importlib.util
 import io
 import json
 import os
+import signal
 import socket
 import struct
 import tarfile
 import tempfile
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -36,6 +38,10 @@ LABEL = "longstride.sandbox"
 """On each container: whose it is."""
 MEBIBYTE = 1 << 20
 CPU_PERIOD_US = 100_000
+KILLED = 128 + signal.SIGKILL
+"""The exit code of a container whose first process was killed."""
+NOTICE_S, NOTICE_POLL_S = 1.0, 0.01
+"""For how long after such an end the engine may not have heard that it was for memory."""
 FRAME = struct.Struct(">BxxxI")
 """Stream number and length of what follows, in what an engine sends of an attached container."""
 NOT_COUNTED = (
@@ -210,8 +216,13 @@ class Container:
         return True
 
     def out_of_memory(self) -> int:
-        """As the engine was told."""
-        return int(self.api.inspect_container(self.id)["State"]["OOMKilled"])
+        """As the engine was told: of a kill for memory and of the end by different ways, either of which may be the first."""
+        deadline = time.monotonic() + NOTICE_S
+        while True:
+            state = self.api.inspect_container(self.id)["State"]
+            if state["OOMKilled"] or state["ExitCode"] != KILLED or time.monotonic() > deadline:
+                return int(state["OOMKilled"])
+            time.sleep(NOTICE_POLL_S)
 
     def refused_processes(self) -> int:
         """Not known."""

@@ -22,7 +22,7 @@ class Evidence:
     outcome: Outcome
     limits: SandboxLimits
     out_of_memory: int
-    """Processes killed for memory."""
+    """Processes killed for memory; not asked for where the command was stopped."""
     refused_processes: int
     exhausted: str | None
     """The file system limit that was reached, by name."""
