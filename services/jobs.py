@@ -91,6 +91,7 @@ def run_jobs(
         prepare(host)
         host.backbone.close()
         host.started()
+        logger.info("%s %s started", service, host.backbone.incarnation)
     except WRONG as error:
         return refuse(f"settings: {told(error)}")
     except (StorageError, MessagingError, CatalogueUnusable) as error:

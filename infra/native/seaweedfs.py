@@ -84,7 +84,7 @@ class SeaweedFS:
         arguments = [f"-{name}={value}" for name, value in options.items()]
         # One volume a bucket at first rather than seven: a test run makes many buckets, and volumes are numbered.
         environment = {"HOME": str(self.home), "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"}
-        return [Command([binary(), "server", *arguments], environment, self.log)]
+        return [Command([binary(), f"-logdir={self.home}", "server", *arguments], environment, self.log)]
 
     def ready(self) -> bool:
         """Its gateway answers, and its volumes are known, which after a restart can take five seconds more."""

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
+import psutil
 import pytest
 
 from longstride.contracts.artifact import ArtifactRef
@@ -41,6 +42,10 @@ from tests.support.pocket_planner import new_task
 
 JOBS = "longstride.execute"
 ANSWERS = "longstride.planner"
+
+
+AND_WAITS = ("sh", "-c", '"$@" > /dev/null 2>&1 & echo $!; read _', "sh")
+"""Starts a program in the background, and ends when its input does."""
 
 
 @contextmanager
@@ -249,6 +254,26 @@ def test_a_service_whose_children_cannot_start_ends_and_says_why(database_url: s
     )
     assert done.returncode == os.EX_UNAVAILABLE, done.stderr
     assert "no sandbox can be made here" in done.stderr
+
+
+def test_a_service_outlives_the_shell_that_started_it(
+    prefork: Backbone, database_url: str, amqp_url: str, running: ExitStack
+) -> None:
+    answers = InboxOf()
+    start_consumer(running, prefork, ANSWERS, answers)
+    program = [sys.executable, "-m", "tests.support.job_process", database_url, amqp_url, "1", "600", "10"]
+    shell = subprocess.Popen([*AND_WAITS, *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert shell.stdout is not None
+    service = psutil.Process(int(shell.stdout.readline()))
+    try:
+        before = dispatch(prefork)
+        eventually(lambda: before.task_id in answered(answers))
+        shell.communicate("\n", timeout=30)
+        after = dispatch(prefork)
+        eventually(lambda: after.task_id in answered(answers))
+    finally:
+        service.terminate()
+        eventually(lambda: not service.is_running() or service.status() == psutil.STATUS_ZOMBIE)
 
 
 @pytest.fixture

@@ -122,6 +122,26 @@ def test_a_row_that_nobody_can_send_stops_no_other(backbone: Backbone, consume: 
     assert backbone.relay.failure is None
 
 
+def test_whoever_watches_and_breaks_keeps_no_row_from_being_settled(
+    backbone: Backbone, consume: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("message_id")
+
+    inbox = InboxOf()
+    consume("longstride.telemetry", inbox)
+    backbone.relay.on_settled = broken
+    with backbone.database.begin() as uow:
+        backbone.outbox.post(uow, first := feedback(0.1))
+    eventually(lambda: rows(backbone) == 0)
+    with backbone.database.begin() as uow:
+        backbone.outbox.post(uow, second := feedback(0.2))
+    eventually(lambda: rows(backbone) == 0)
+    eventually(lambda: inbox.bodies == [envelope.encode().decode() for envelope in (first, second)])
+    assert backbone.relay.failure is None
+    assert f"message {first.message_id} is settled, and what watches messages broke at it" in caplog.text
+
+
 def test_a_reply_queue_that_is_gone_is_given_up(
     backbone: Backbone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from longstride.observability import names, trace_family
 from longstride.observability.context import bind
+from longstride.observability.publishing import published
 from longstride.observability.redact import hiding
 from longstride.observability.settings import TelemetrySettings
 from longstride.observability.setup import Telemetry, setup
@@ -534,3 +535,29 @@ def test_a_child_has_no_port_and_pushes_what_nobody_reads(
     settings = TelemetrySettings(metrics_port=port, metrics_exporter=exporter, otlp_endpoint=endpoint).for_child()
     assert settings.metrics_port is None
     assert bool(settings.otlp_url("metrics")) == pushes
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        "{bad",
+        "null",
+        "7",
+        "[]",
+        "{}",
+        '{"traceparent": "x", "task_id": "", "body": {"step": "first"}}',
+        '{"body": null}',
+        '{"type": [], "body": [], "traceparent": 7, "task_id": {}}',
+        "[" * 100_000,
+    ],
+    ids=lambda wire: wire[:20],
+)
+def test_a_message_that_is_no_envelope_has_its_span_too(start: Start, wire: str) -> None:
+    memory = MemorySpans()
+    telemetry = start(writer=memory)
+    published(telemetry, wire, "longstride.planner", started_ns=1, ended_ns=2)
+    telemetry.flush()
+    (record,) = eventually(lambda: memory.all())
+    assert record.attributes[names.DESTINATION] == "longstride.planner"
+    assert record.attributes[names.BODY_SIZE] == len(wire)
+    assert names.MESSAGE_TYPE not in record.attributes

@@ -95,6 +95,7 @@ def test_it_overflows_as_told():
     [
         (None, "cannot read the script .*: No such file"),
         ("{", "is not a script: .*JSON"),
+        (b"\xff\xfe{}", r"is not a script: it is not UTF-8 text \(byte 0\)"),
         ('{"version": 2, "lines": [{"say": ""}]}', "version"),
         ("{}", "either lines or rules"),
         ('{"lines": [{"say": ""}], "rules": [{"when": "", "do": {"say": ""}}]}', "either lines or rules"),
@@ -105,6 +106,6 @@ def test_it_overflows_as_told():
 def test_a_bad_script_is_refused_with_its_name(tmp_path, content, message):
     path = tmp_path / "script.json"
     if content is not None:
-        path.write_text(content)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(PolicyUnavailable, match=f"(?s)script.json.*{message}|{message}"):
         Script.read(path)

@@ -7,7 +7,6 @@ from longstride.client.errors import ClientError, NotFound, Unreachable
 from longstride.storage.errors import (
     ArtifactMissing,
     DatabaseUnavailable,
-    SchemaMismatch,
     StorageError,
     StorageRefused,
     StorageUnavailable,
@@ -29,7 +28,5 @@ def translated() -> Iterator[None]:
         raise Unreachable(str(error)) from error
     except ArtifactMissing as error:
         raise NotFound(str(error)) from error
-    except SchemaMismatch as error:
-        raise ClientError(f"{error} Was the database made by another version of Longstride?") from error
     except StorageError as error:
         raise ClientError(str(error)) from error

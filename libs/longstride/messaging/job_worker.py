@@ -113,7 +113,6 @@ class JobWorker:
         signals.worker_process_init.connect(self._child_started, weak=False)
         signals.worker_process_shutdown.connect(self._child_stops, weak=False)
         signals.task_failure.connect(self._job_failed, weak=False)
-        die_with_parent(signal.SIGTERM)
         with closing(WakePipe()) as self._wake_pipe:
             self.app.wake_pipe = self._wake_pipe
             self.app.steps["worker"].add(Listening)

@@ -125,14 +125,22 @@ class OutboxRelay(Loop):
             self._in_flight.pop(row.id, None)
 
     def _on_settled(self, row: OutboxMessage, error: MessagingError | None) -> None:
-        if self.on_settled is not None:
-            self.on_settled(row, self._in_flight.get(row.id, time.time_ns()), error)
+        self._tell(row, error)
         with self._lock:
             if isinstance(error, BusUnavailable):
                 self._in_flight.pop(row.id, None)  # its fate is unknown: it is sent again when due
             else:
                 self._settled.append((row, error))
         super().wake()
+
+    def _tell(self, row: OutboxMessage, error: MessagingError | None) -> None:
+        """Whoever watches cannot keep a row from being settled: it would be sent again for ever."""
+        if self.on_settled is None:
+            return
+        try:
+            self.on_settled(row, self._in_flight.get(row.id, time.time_ns()), error)
+        except Exception:
+            logger.exception("message %s is settled, and what watches messages broke at it", row.message_id)
 
     def _step(self) -> None:
         if self._settled:

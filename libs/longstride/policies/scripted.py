@@ -104,6 +104,8 @@ class Script(Contract):
             return cls.model_validate_json(path.read_text())
         except OSError as error:
             raise PolicyUnavailable(f"cannot read the script {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise PolicyUnavailable(f"{path} is not a script: it is not UTF-8 text (byte {error.start})") from error
         except ValidationError as error:
             raise PolicyUnavailable(f"{path} is not a script: {explain(error)}") from error
 

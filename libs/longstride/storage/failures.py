@@ -39,8 +39,15 @@ def translate(error: Exception) -> StorageError | None:
             return DatabaseUnavailable(
                 f"no database connection became free: {text}; raise pool_size or look for long transactions"
             )
+        case pg.UndefinedTable():
+            return SchemaMismatch(
+                f"the database has not all of Longstride's tables ({text}): each service makes them when it starts, and none has"
+                " started there yet; or run the migrations (python -m longstride.storage.migrations upgrade)"
+            )
         case _ if isinstance(error, _SCHEMA):
-            return SchemaMismatch(f"{text}; run the migrations (python -m longstride.storage.migrations upgrade)")
+            return SchemaMismatch(
+                f"{text}; was the database made by another version of Longstride? Run the migrations (python -m longstride.storage.migrations upgrade)"
+            )
         case _ if isinstance(error, _CONTENTION):
             return Contention(text)
         case _ if isinstance(error, _UNAVAILABLE):

@@ -21,7 +21,7 @@ def reward(verifier: Path) -> float | None:
         if file.exists():
             try:
                 value = float(read(file.read_text()))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise ValueError(f"{name} holds no reward: {error}") from error
             if not 0 <= value <= 1:  # nor is NaN
                 raise ValueError(f"{name} holds {value}, which is no reward: 0 to 1")
