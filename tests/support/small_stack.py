@@ -18,9 +18,6 @@ with open(home + "/starts", "a") as starts:
 sys.stderr.write("noise\\nlongstride: laying bricks\\nmore noise\\n")
 sys.stderr.flush()
 time.sleep(float(os.environ.get("SLOW", "0")))
-if os.environ.get("UNSUITABLE"):
-    sys.stderr.write("longstride: settings: GROUPS is no number\\n")
-    sys.exit(os.EX_CONFIG)
 if os.environ.get("BROKEN"):
     sys.exit("no room on the disk\\nfree some")
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -32,4 +29,4 @@ os.replace(home + "/stack.json.new", home + "/stack.json")
 while True:
     time.sleep(0.05)
 """
-"""A program for ``python -c … --home DIR``; ``LOADING``, ``SLOW``, ``UNSUITABLE`` and ``BROKEN`` of its environment say how it starts."""
+"""A program for ``python -c … --home DIR``; ``LOADING``, ``SLOW`` and ``BROKEN`` of its environment say how it starts."""

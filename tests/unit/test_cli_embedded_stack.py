@@ -15,7 +15,7 @@ import pytest
 
 from longstride.client import embedded_stack
 from longstride.client.embedded_stack import EmbeddedStack
-from longstride.client.errors import ClientError, Unreachable, UsageProblem
+from longstride.client.errors import ClientError, Unreachable
 from tests.support.eventually import eventually
 from tests.support.small_stack import STACK
 
@@ -71,14 +71,6 @@ def test_a_start_that_fails_shows_the_end_of_the_log(stack: EmbeddedStack, monke
     with pytest.raises(
         Unreachable, match=r"(?s)ended with exit code 1\. The end of .*stack\.log:\n  .*\n  no room .*\n  free"
     ):
-        stack.up(silent)
-
-
-def test_a_start_that_a_setting_does_not_let_be_is_wrong_usage(
-    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("UNSUITABLE", "1")
-    with pytest.raises(UsageProblem, match=r"(?s)ended with exit code 78\. .*settings: GROUPS is no number"):
         stack.up(silent)
 
 

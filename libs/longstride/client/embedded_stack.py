@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longstride.client.elsewhere import environment_elsewhere
-from longstride.client.errors import ClientError, Unreachable, UsageProblem
+from longstride.client.errors import ClientError, Unreachable
 from longstride.client.room import Room
 from longstride.client.working_directory import working_directory
 
@@ -90,7 +90,6 @@ class EmbeddedStack:
         Raises:
             ClientError: its folder cannot hold it.
             Unreachable: it did not come up; the text holds the end of its log.
-            UsageProblem: a setting or a file that it reads does not suit; so does this text.
         """
         running = self.running()
         if running is not None:
@@ -155,8 +154,7 @@ class EmbeddedStack:
                 return stack
             # A child that ended has lost the race for the lock to another start, which is then waited for, or has failed.
             if child.poll() is not None and not self._locked():
-                why = f"it ended with exit code {child.returncode}"
-                raise self._failed(why, UsageProblem if child.returncode == os.EX_CONFIG else Unreachable)
+                raise self._failed(f"it ended with exit code {child.returncode}")
             time.sleep(POLL_S)
         if child.poll() is None:
             child.terminate()
@@ -166,9 +164,9 @@ class EmbeddedStack:
         )
         raise self._failed(f"it was not ready in time{told}")
 
-    def _failed(self, why: str, kind: type[ClientError] = Unreachable) -> ClientError:
+    def _failed(self, why: str) -> Unreachable:
         tail = "".join(f"\n  {line}" for line in self.log_tail())
-        return kind(f"the embedded stack did not start: {why}. The end of {self.log}:{tail or ' (empty)'}")
+        return Unreachable(f"the embedded stack did not start: {why}. The end of {self.log}:{tail or ' (empty)'}")
 
     def _doing(self) -> str:
         """What the stack said last."""
