@@ -12,7 +12,8 @@ pytest.importorskip("docker", reason="Docker's SDK is not installed")
 
 from longstride.sandbox.backends import make
 from longstride.sandbox.base import Owner
-from longstride.sandbox.docker import Container, ContainerProcess, _mounts, _root_archive
+from longstride.sandbox.container_process import ContainerProcess
+from longstride.sandbox.docker import Container, _mounts, _root_archive
 from longstride.sandbox.errors import SandboxUnavailable
 from longstride.sandbox.hosted import Site
 from longstride.sandbox.rootfs import Shared
