@@ -119,7 +119,17 @@ def test_no_server_is_said_so() -> None:
 
 def test_queries_on_an_unmigrated_database_say_what_to_do(empty_database_url: str) -> None:
     database = Database(empty_database_url)
-    with pytest.raises(SchemaMismatch, match="run the migrations"), database.begin() as uow:
+    why = "no service of this version has started on this database yet.*; or run the migrations"
+    with pytest.raises(SchemaMismatch, match=why), database.begin() as uow:
+        uow.tasks.head("task_1")
+    database.close()
+
+
+def test_queries_on_another_versions_database_say_so(database_url: str) -> None:
+    migrations.downgrade(database_url, "0003")
+    database = Database(database_url)
+    why = "earlier_askers.*made by another version of Longstride; run the migrations"
+    with pytest.raises(SchemaMismatch, match=why), database.begin() as uow:
         uow.tasks.head("task_1")
     database.close()
 

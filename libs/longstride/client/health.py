@@ -200,7 +200,11 @@ def _services(settings: ClientSettings) -> Iterator[Finding]:
     if settings.amqp_url is not None:
         yield _probe("RabbitMQ", lambda: _broker(settings), "start it, or mend LONGSTRIDE_AMQP_URL")
     if settings.database_url is not None:
-        yield _probe("PostgreSQL", lambda: _full_database(settings), "start it, or mend LONGSTRIDE_DATABASE_URL")
+        yield _probe(
+            "PostgreSQL",
+            lambda: _full_database(settings),
+            "start it, or a service where its tables are missing, or mend LONGSTRIDE_DATABASE_URL",
+        )
     else:
         yield Finding(
             "PostgreSQL", "weak", "LONGSTRIDE_DATABASE_URL is not set", "set it to read tasks: tasks, show, trace"

@@ -16,8 +16,8 @@ from longstride.storage.errors import (
     VersionConflict,
 )
 
+MIGRATE = "python -m longstride.storage.migrations upgrade"
 _CONTENTION = (pg.SerializationFailure, pg.DeadlockDetected, pg.LockNotAvailable, pg.QueryCanceled)
-_SCHEMA = (pg.UndefinedTable, pg.UndefinedColumn, pg.InvalidCatalogName)
 _UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, exc.OperationalError, exc.InvalidRequestError)
 
 
@@ -41,13 +41,15 @@ def translate(error: Exception) -> StorageError | None:
             )
         case pg.UndefinedTable():
             return SchemaMismatch(
-                f"the database has not all of Longstride's tables ({text}): each service makes them when it starts, and none has"
-                " started there yet; or run the migrations (python -m longstride.storage.migrations upgrade)"
+                f"{text}: no service of this version has started on this database yet, and each makes the tables when it does;"
+                f" or run the migrations ({MIGRATE})"
             )
-        case _ if isinstance(error, _SCHEMA):
+        case pg.UndefinedColumn():
             return SchemaMismatch(
-                f"{text}; was the database made by another version of Longstride? Run the migrations (python -m longstride.storage.migrations upgrade)"
+                f"{text}: the database was made by another version of Longstride; run the migrations ({MIGRATE})"
             )
+        case pg.InvalidCatalogName():
+            return SchemaMismatch(f"{text}: name another database, or make this one and run the migrations ({MIGRATE})")
         case _ if isinstance(error, _CONTENTION):
             return Contention(text)
         case _ if isinstance(error, _UNAVAILABLE):

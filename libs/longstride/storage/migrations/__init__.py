@@ -16,12 +16,11 @@ from sqlalchemy.pool import NullPool
 
 from longstride.storage.database import Database, database_url
 from longstride.storage.errors import SchemaMismatch
-from longstride.storage.failures import translated
+from longstride.storage.failures import MIGRATE, translated
 
 logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells each migration about its plug-ins and its context
 
 OLDEST_POSTGRESQL = 14
-HOW = "python -m longstride.storage.migrations upgrade"
 _LOCK = 0x6D696772
 """The advisory lock that upgrades queue behind."""
 
@@ -68,10 +67,10 @@ def require_current(database: Database) -> None:
         _refuse_old_postgresql(connection)
         current = _known(connection)
     if current is None:
-        raise SchemaMismatch(f"the database has no Longstride schema; run the migrations first ({HOW})")
+        raise SchemaMismatch(f"the database has no Longstride schema; run the migrations first ({MIGRATE})")
     if current != head():
         raise SchemaMismatch(
-            f"the database's schema is at revision {current}, this build needs {head()}; run the migrations first ({HOW})"
+            f"the database's schema is at revision {current}, this build needs {head()}; run the migrations first ({MIGRATE})"
         )
 
 
