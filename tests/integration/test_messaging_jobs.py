@@ -42,9 +42,7 @@ from tests.support.pocket_planner import new_task
 
 JOBS = "longstride.execute"
 ANSWERS = "longstride.planner"
-
-
-AND_WAITS = ("sh", "-c", '"$@" > /dev/null 2>&1 & echo $!; read _', "sh")
+SHELL = ("sh", "-c", '"$@" > /dev/null 2>&1 & echo $!; read _', "sh")
 """Starts a program in the background, and ends when its input does."""
 
 
@@ -262,18 +260,18 @@ def test_a_service_outlives_the_shell_that_started_it(
     answers = InboxOf()
     start_consumer(running, prefork, ANSWERS, answers)
     program = [sys.executable, "-m", "tests.support.job_process", database_url, amqp_url, "1", "600", "10"]
-    shell = subprocess.Popen([*AND_WAITS, *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert shell.stdout is not None
-    service = psutil.Process(int(shell.stdout.readline()))
-    try:
-        before = dispatch(prefork)
-        eventually(lambda: before.task_id in answered(answers))
-        shell.communicate("\n", timeout=30)
-        after = dispatch(prefork)
-        eventually(lambda: after.task_id in answered(answers))
-    finally:
-        service.terminate()
-        eventually(lambda: not service.is_running() or service.status() == psutil.STATUS_ZOMBIE)
+    with subprocess.Popen([*SHELL, *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        service = psutil.Process(int(shell.stdout.readline()))
+        try:
+            before = dispatch(prefork)
+            eventually(lambda: before.task_id in answered(answers))
+            shell.communicate("\n", timeout=30)
+            after = dispatch(prefork)
+            eventually(lambda: after.task_id in answered(answers))
+        finally:
+            service.terminate()
+            eventually(lambda: not service.is_running() or service.status() == psutil.STATUS_ZOMBIE)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def installed() -> None:
 
 @contextmanager
 def throwaway() -> "Iterator[tuple[subprocess.Popen[str], Stack]]":
-    """`run` around a command that prints its variables and waits, as a test run would; and the stack, which may still start."""
+    """`run` around a command that prints its variables and waits, as a test run would; and its stack."""
     script = "import os, sys; print(os.environ['LONGSTRIDE_STACK'], flush=True); sys.stdin.read()"
     process = subprocess.Popen(
         [*CLI, "run", "--", sys.executable, "-c", script],
@@ -166,6 +166,12 @@ def test_the_folder_is_its_owners_alone(own: Stack) -> None:
     assert own.folder.stat().st_mode & 0o077 == 0
     secrets = [*own.folder.glob("secrets/*"), own.folder / "addresses.json", own.folder / "rabbitmq" / "rabbitmq.conf"]
     assert [file for file in secrets if file.stat().st_mode & 0o077] == []
+
+
+def test_the_servers_logs_are_in_the_folder_and_nowhere_else(own: Stack) -> None:
+    pid = own.status()["s3"]["pid"]
+    assert eventually(lambda: list((own.folder / "s3").glob(f"weed.*.{pid}")))
+    assert not list(Path("/tmp").glob(f"weed.*.{pid}"))
 
 
 def test_no_secret_is_in_a_command_line(own: Stack) -> None:

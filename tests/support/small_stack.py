@@ -3,7 +3,9 @@
 STACK = """
 import fcntl, json, os, signal, sys, time
 home = sys.argv[sys.argv.index("--home") + 1]
-time.sleep(float(os.environ.get("LOADING", "0")))
+deadline = time.monotonic() + 60
+while "LOADED" in os.environ and not os.path.exists(os.environ["LOADED"]) and time.monotonic() < deadline:
+    time.sleep(0.01)
 lock = open(home + "/stack.lock", "a")
 try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -29,4 +31,5 @@ os.replace(home + "/stack.json.new", home + "/stack.json")
 while True:
     time.sleep(0.05)
 """
-"""A program for ``python -c … --home DIR``; ``LOADING``, ``SLOW`` and ``BROKEN`` of its environment say how it starts."""
+"""A program for ``python -c … --home DIR``; ``SLOW`` and ``BROKEN`` of its environment say how it starts, and
+``LOADED`` names the file that it waits for first, as if for its programs."""

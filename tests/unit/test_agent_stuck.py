@@ -1,4 +1,4 @@
-"""The stuck detector, with OpenHands' cases: who goes in circles is told first, and stopped when it goes on."""
+"""The stuck detector: who goes in circles is told first, when OpenHands would stop it (4, 3 and 6 turns), and then stopped."""
 
 import pytest
 

@@ -220,7 +220,8 @@ def test_a_stack_whose_stack_json_is_damaged_can_be_ended(stack: EmbeddedStack, 
 def test_a_start_whose_starter_was_killed_while_it_loads_is_ended_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: int
 ) -> None:
-    monkeypatch.setenv("LOADING", "1")
+    loaded = tmp_path / "loaded"
+    monkeypatch.setenv("LOADED", str(loaded))
     program = (
         "from pathlib import Path; from longstride.client.embedded_stack import EmbeddedStack;"
         f"EmbeddedStack(Path({str(tmp_path)!r}), command={TELLS_ITS_PID!r}).up(print)"
@@ -231,7 +232,9 @@ def test_a_start_whose_starter_was_killed_while_it_loads_is_ended_too(
     for starter in starters:
         starter.kill()
         starter.wait()
-    assert not (tmp_path / "stack.lock").exists()
+    with pytest.raises(ClientError, match=r"a stack is being started in .* and does not come up"):
+        stack.down(timeout_s=0.1)
+    loaded.touch()
     ended = stack.down()
     assert ended is not None
     assert ended.pid in pids

@@ -17,7 +17,7 @@ from longstride.client.errors import UsageProblem
 from tests.support.small_stack import STACK
 
 ROOT = Path(__file__).parents[2]
-HERE = Path("/there/work")
+HERE = Path("/there/home")
 
 
 def settings() -> Iterator[type[BaseSettings]]:
@@ -53,8 +53,8 @@ def test_there_are_path_settings() -> None:
 @pytest.mark.parametrize(
     ("value", "seen"),
     [
-        ("own/x", "/there/work/own/x"),
-        ("../x", "/there/work/../x"),
+        ("own/x", "/there/home/own/x"),
+        ("../x", "/there/home/../x"),
         ("/x", "/x"),
         ("~/x", "/root-of-me/x"),
         ("", ""),

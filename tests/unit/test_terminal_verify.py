@@ -40,6 +40,7 @@ def test_a_reward_is_read_from_either_file(tmp_path: Path, files: dict[str, str]
         ("reward.json", '{"reward": null}'),
         ("reward.json", "1e999"),
         ("reward.json", "[1]"),
+        ("reward.json", "[" * 100_000),
     ],
 )
 def test_what_is_no_reward_is_said(tmp_path: Path, name: str, text: str) -> None:
