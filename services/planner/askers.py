@@ -1,4 +1,8 @@
-"""Askers: the reply queues that hear how a task ended. Whoever submits it again joins them; nobody is forgotten for another."""
+"""Askers: the reply queues that hear how a task ended. Whoever submits it again joins them; nobody is forgotten for another.
+
+The latest has its columns in the task's head, and those before it share one: a planner of an earlier build, which knows of one asker
+alone, can run beside this one.
+"""
 
 from dataclasses import replace
 from typing import NamedTuple

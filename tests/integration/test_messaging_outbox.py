@@ -139,7 +139,7 @@ def test_whoever_watches_and_breaks_keeps_no_row_from_being_settled(
     eventually(lambda: rows(backbone) == 0)
     eventually(lambda: inbox.bodies == [envelope.encode().decode() for envelope in (first, second)])
     assert backbone.relay.failure is None
-    assert f"message {first.message_id} is settled, and what watches messages broke at it" in caplog.text
+    assert f"what watches publications broke at message {first.message_id}" in caplog.text
 
 
 def test_a_reply_queue_that_is_gone_is_given_up(

@@ -27,7 +27,7 @@ class Client:
     """A client of a broker, for one thread.
 
     A lost connection is made again, and every task without an outcome is asked for again: a submission of a task that
-    exists has no effect but to have its answers sent to the new reply queue.
+    exists has no effect but to have its answers sent to the new reply queue, too.
     """
 
     def __init__(self, amqp_url: str, *, patience_s: float = PATIENCE_S, say: Callable[[str], None] = _silent) -> None:

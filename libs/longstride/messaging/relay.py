@@ -140,7 +140,7 @@ class OutboxRelay(Loop):
         try:
             self.on_settled(row, self._in_flight.get(row.id, time.time_ns()), error)
         except Exception:
-            logger.exception("message %s is settled, and what watches messages broke at it", row.message_id)
+            logger.exception("what watches publications broke at message %s, whose row goes its way", row.message_id)
 
     def _step(self) -> None:
         if self._settled:
