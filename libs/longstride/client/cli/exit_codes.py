@@ -32,7 +32,9 @@ CODES = (
         USAGE, "wrong usage", "the command line, a file that it names, a setting, or the task itself is not sound"
     ),
     ExitCode(
-        UNREACHABLE, "unreachable", "a server does not answer, or nobody answered in time; a task that was sent goes on"
+        UNREACHABLE,
+        "unreachable",
+        "a server does not answer, the embedded stack does not start, or nobody answered in time; a task that was sent goes on",
     ),
     ExitCode(NOT_FOUND, "no such thing", "there is no such task, step, artifact, tool, …"),
     ExitCode(CANCELLED, "cancelled", "a task that was followed was cancelled, and none failed"),
